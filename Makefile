@@ -4,11 +4,11 @@
 # make lint      lint and types alone
 # make bench     speed against CTranslate2, torch and Optimum, in one run; more with BENCH_ARGS=--full
 # make optimum   an environment of its own for Optimum, which make bench then measures too
-# make families  train, export and measure every model family: more than an hour
-# make attack    damaged bundles and models, hostile texts and interrupted writes, 10,000 of each: two hours; options in ATTACK_ARGS
+# make attack    damaged bundles and models, and hostile texts, 10,000 of each: two hours; options in ATTACK_ARGS
 # make siege     hostile clients against a server with 512 MiB, and what another client notices; options in SIEGE_ARGS
-# make mutants   plant bugs in the runtime, and list those that no test notices; options in MUTANTS_ARGS
 # make soak      memory, open files and threads over a million sentences: an hour; options in SOAK_ARGS
+# make kernels-wheels   wheels of the kernels for Linux, macOS and Windows, in dist/
+# make web       the npm package for browsers and Node: builds and tests it; needs Node
 # make docs      the documentation site, in build/site
 # make clean     remove the environment and everything the demo made
 
@@ -16,19 +16,20 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+KERNELS := $(VENV)/.kernels
 DEMO ?= runs/demo
-FAMILIES ?= runs/families
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 ATTACK_ARGS ?=
 SIEGE_ARGS ?=
 SOAK_ARGS ?=
-MUTANTS_ARGS ?=
 OPTIMUM ?= runs/optimum
+WEB := runtime/edgeformer-web
+ONNXRUNTIME_WEB := onnxruntime-web@1.30.0
 
-.PHONY: demo test test-all test-slow pytest lint types bench optimum families attack siege mutants soak docs clean
+.PHONY: demo test test-all test-slow pytest lint types bench optimum attack siege soak kernels-wheels web web-package docs demo-page clean
 
-demo: $(READY)
+demo: $(READY) $(KERNELS)
 	$(BIN)/python -m edgeformer_bench.demo --out $(DEMO)
 
 # mypy uses one CPU, so it runs beside the tests.
@@ -41,7 +42,7 @@ test-all:
 test-slow: PYTEST_ARGS += --slow -m slow
 test-slow: pytest
 
-pytest: $(READY)
+pytest: $(READY) $(KERNELS)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(READY)
@@ -51,13 +52,22 @@ lint: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-bench: $(READY)
+bench: $(READY) $(KERNELS)
 	$(BIN)/python -m edgeformer_bench.grid $(if $(wildcard $(OPTIMUM)/.ready),--optimum-python $(OPTIMUM)/bin/python) $(BENCH_ARGS)
 
-optimum: $(OPTIMUM)/.ready
+KERNELS_TARGETS := x86_64-linux aarch64-linux x86_64-macos aarch64-macos x86_64-windows
 
-families: $(READY)
-	$(BIN)/python -m edgeformer_bench.studies.families --out $(FAMILIES)
+kernels-wheels: $(READY)
+	for target in $(KERNELS_TARGETS); do \
+	EDGEFORMER_KERNELS_TARGET=$$target $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist runtime/edgeformer-kernels || exit 1; done
+
+web: web-package
+	cd $(WEB) && npm run lint && npm test
+
+web-package: $(READY)
+	cd $(WEB) && npm ci --ignore-scripts --no-audit && PYTHON=$(abspath $(BIN)/python) npm run wasm && npm run build
+
+optimum: $(OPTIMUM)/.ready
 
 attack: $(READY)
 	$(BIN)/python -m robustness.attack $(ATTACK_ARGS)
@@ -66,15 +76,17 @@ attack: $(READY)
 siege: $(READY)
 	$(BIN)/python -m robustness.siege $(SIEGE_ARGS)
 
-mutants: $(READY)
-	$(BIN)/python -m robustness.mutants $(MUTANTS_ARGS)
-
 soak: $(READY)
 	$(BIN)/python -m robustness.soak $(SOAK_ARGS)
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	@$(MAKE) --no-print-directory demo-page || echo "The demo page is missing: it needs Node, and npm's registry"
 	@echo "Wrote build/site; open build/site/index.html"
+
+demo-page: web-package
+	npm install --ignore-scripts --no-audit --no-fund --prefix build/npm $(ONNXRUNTIME_WEB)
+	node $(WEB)/examples/assemble.mjs demo build/site/demo models/en-fr build/npm/node_modules/onnxruntime-web
 
 clean:
 	rm -rf $(VENV) runs build dist
@@ -84,6 +96,11 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (once; this downloads torch and onnxruntime)"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cpu,train,export,dev]'
+	@touch $@
+
+$(KERNELS): $(READY) $(wildcard runtime/edgeformer-kernels/src/* runtime/edgeformer-kernels/*.py)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable runtime/edgeformer-kernels 2> /dev/null \
+	|| echo "edgeformer-kernels could not be built without a C++ compiler; int8 models run in ONNX Runtime"
 	@touch $@
 
 $(VENV)/.docs: $(READY)

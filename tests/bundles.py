@@ -76,7 +76,11 @@ def edit_golden(bundle: Path, change: Callable[[dict[str, Any]], object]) -> Pat
 def recorded_here(bundle: Path) -> Path:
     """Record the traces of a bundle again, as if it had been exported on this machine."""
     with Translator.open(bundle, threads=1) as translator:
-        manifest, session, golden = translator.bundle.manifest, translator.session, read_golden(translator.bundle)
+        manifest, session, golden = (
+            translator.bundle.manifest,
+            translator.session.onnxruntime,
+            read_golden(translator.bundle),
+        )
         traces = [
             replace(trace, stages=session_fingerprints(session, manifest.state, trace)) for trace in golden.traces
         ]

@@ -51,6 +51,20 @@ def python(
     )
 
 
+def two_processes(*command: str | Path) -> str:
+    """Run Python with a command line twice, as ``torchrun`` does; return what both print."""
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    done = subprocess.run(
+        [sys.executable, *torchrun, sys.executable, *map(str, command)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def verified(bundle: Path, *options: str | Path, code: int = 0) -> dict[str, Any]:
     """Return the JSON report of ``edgeformer verify``, which must pass, or fail if ``code`` is 1."""
     result = run("verify", bundle, "--json", *options)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import amounts
 from tests.store import CPU_PRECISIONS, RunSettings, Store
 
 if TYPE_CHECKING:
@@ -31,6 +32,10 @@ SHARED_DATA = ROOT.parent / "shared" / "data"
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the long tail of slow tests")
     parser.addoption("--device", default="cpu", choices=["cpu", "cuda"], help="device of the bundles under test")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    amounts.are_slow_tests_run = bool(config.getoption("--slow"))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -71,13 +76,17 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """Small runs and bundles, each made once per session. Do not modify them: use ``bundles.copy_of``."""
+def shared_temporary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all workers of the session share."""
     folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent  # shared by all workers
-    (folder / "store").mkdir(exist_ok=True)
-    store = Store(folder / "store")
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+@pytest.fixture(scope="session")
+def store(shared_temporary: Path) -> Iterator[Store]:
+    """Small runs and bundles, each made once per session. Do not modify them: use ``bundles.copy_of``."""
+    (shared_temporary / "store").mkdir(exist_ok=True)
+    store = Store(shared_temporary / "store")
     yield store
     store.check()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from edgeformer_export.shortlist.lists import never_generated
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.precision import Precision
 from edgeformer_runtime.shortlist import Shortlist
+from tests.store import RunSettings, Store
 
 
 def lists_of(run: Run, always: int, per_token: int = 12) -> Shortlist:
@@ -30,7 +32,19 @@ def lists_of(run: Run, always: int, per_token: int = 12) -> Shortlist:
     return Shortlist(min(always, len(first) + len(allowed)), np.arange(1, sources + 1) * per_token, frequent, tokens)
 
 
-def bundle_of(run: Run, shortlist: Shortlist, precision: Precision, target: Target, folder: Path) -> Path:
+def bundle_of(
+    store: Store,
+    shortlist: Shortlist,
+    folder: Path,
+    *,
+    variant: str = "post_norm",
+    precision: Precision = "fp32",
+    target: Target = "ort",
+    **settings: Unpack[RunSettings],
+) -> Path:
+    """Write the bundle of a run, from graphs that are traced once for all tests."""
+    model_graphs = ModelGraphs(store.run(variant, **settings), target, shortlist=shortlist)
+    model_graphs.traced = store.traced(variant, target, **settings)
     folder.mkdir()
-    write_graphs(ModelGraphs(run, target, shortlist=shortlist), folder, precision)
+    write_graphs(model_graphs, folder, precision)
     return folder

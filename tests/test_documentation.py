@@ -12,11 +12,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import msgspec
 import pytest
 
 from edgeformer.cli import main
-from edgeformer_runtime.cli import search_options
+from edgeformer_runtime import contract
+from edgeformer_runtime.bundle import generation, manifest, plan, text_format
+from edgeformer_runtime.bundle.operators import ORT_OPERATORS
+from edgeformer_runtime.bundle.tokenizer_file import PATTERNS
+from edgeformer_runtime.cli import options
+from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.selfcheck import golden
+from edgeformer_runtime.tokenizer import moses_file
 from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -31,6 +39,7 @@ ROOMS = [
 _SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _IN_CODE = re.compile(r"`([\w./-]+\.(?:py|toml|md))`((?:,?\s(?!`[\w./-]+\.(?:py|toml|md)`)`[A-Za-z_.]+`)*)")
 """A file, and names in it."""
+_BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 
 
@@ -59,7 +68,7 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for path, anchor in _LINK.findall(page.read_text(encoding="utf-8")):
+    for path, anchor in _LINK.findall(_BLOCK.sub("", page.read_text(encoding="utf-8"))):
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), path
         assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
@@ -112,9 +121,30 @@ def test_the_page_on_translating_lists_every_option() -> None:
     table = "".join(line for line in page.splitlines() if line.startswith("|"))
     fields = {field.name for field in dataclasses.fields(DecodeOptions)}
     assert not {name for name in fields if f"`{name}`" not in table}
-    command = click.command(search_options.search(lambda search: None))
-    options = {name for option in command.params for name in option.opts}
-    assert not {name for name in options if f"`{name}`" not in table}
+    command = click.command(options.search(lambda search: None))
+    flags = {name for option in command.params for name in option.opts}
+    assert not {name for name in flags if f"`{name}`" not in table}
+
+
+def test_the_page_on_the_format_names_all_that_a_bundle_may_have() -> None:
+    page = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([^`]+)`", _BLOCK.sub("", page)))
+    records = [manifest, generation, plan, text_format, golden, moses_file]
+    structs: set[type[msgspec.Struct]] = {
+        value
+        for module in records
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, msgspec.Struct) and value.__module__ == module.__name__
+    } - {manifest._Revision, moses_file._Head, golden.Difference, golden.GoldenResult}
+    structs.add(StateTensor)
+    fields = {field for struct in structs for field in struct.__struct_fields__}
+    constants = {value for value in vars(contract).values() if isinstance(value, str)} - {str(contract.__doc__)}
+    tensors_and_files = {value for name, value in vars(contract).items() if name.isupper() and value in constants}
+    letters = {axis for axis in tensors_and_files if len(axis) == 1}
+    operators = {name.rpartition(".")[2] for name in ORT_OPERATORS}
+    assert len(fields) > 90
+    assert not (fields | operators | (tensors_and_files - letters)) - named
+    assert {*PATTERNS} <= {*page.splitlines()}
 
 
 class TestHintsToInstall:

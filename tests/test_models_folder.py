@@ -61,7 +61,7 @@ def test_suppressed_words_do_not_occur_within_sentences() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_model_was_trained_with_the_recipe_of_its_name(name: str) -> None:
+def test_a_model_has_the_shape_of_the_recipe_that_its_training_began_with(name: str) -> None:
     manifest, recipe = open_bundle(MODELS / name).manifest, load_recipe(f"tatoeba-{name}")
     assert (manifest.family, manifest.target_vocab_size) == (recipe.model["family"], recipe.tokenizer.vocab_size)
     assert (manifest.source_language, manifest.target_language) == (recipe.source_language, recipe.target_language)

@@ -25,13 +25,12 @@ from edgeformer_export.export import export_run
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.parity.comparison import compare
 from edgeformer_export.parity.margins import beam_margins, greedy_margins
-from edgeformer_export.quantize import calibration
 from edgeformer_export.sample import sample_pairs
 from edgeformer_runtime.decoding.forced_steps import forced_batch
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.session import IntArray
 from edgeformer_runtime.selfcheck.golden import read_golden
-from edgeformer_runtime.selfcheck.inner_graphs import run_decoder
+from edgeformer_runtime.selfcheck.inner_graphs import InnerGraph
 from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import AnyTranslator, Translator
 from tests import factory
@@ -63,6 +62,16 @@ class Case:
     @cached_property
     def greedy(self) -> list[Translation]:
         return self.translator.translate(self.texts, beam_size=1, max_length=LONGEST, return_token_scores=True)
+
+    def encoded(self, pairs: list[tuple[str, str]]) -> EncodedPairs:
+        return EncodedPairs.encode(
+            pairs,
+            self.run.source_tokenizer,
+            self.run.target_tokenizer,
+            max_source_length=self.model.max_source_length,
+            max_target_length=self.model.max_target_length,
+            special=self.run.special,
+        )
 
 
 def own(variant: str, folder: Path) -> Case:
@@ -112,14 +121,7 @@ def test_validation_and_evaluation_of_its_own_translations_agree(case: Case) -> 
     translations = case.greedy
     pairs = [(entry.source.text, entry.text) for entry in translations if entry.text.strip()]
     assert len(pairs) > 2
-    encoded = EncodedPairs.encode(
-        pairs,
-        case.run.source_tokenizer,
-        case.run.target_tokenizer,
-        max_source_length=case.model.max_source_length,
-        max_target_length=case.model.max_target_length,
-        special=case.run.special,
-    )
+    encoded = case.encoded(pairs)
     references = [pairs[index][1] for index in encoded.kept]
     validator = Validator(
         encoded=encoded,
@@ -278,14 +280,7 @@ def test_comparison_judges_what_translation_writes(case: Case) -> None:
 
 def test_training_neither_learns_nor_counts_what_is_given(case: Case) -> None:
     pairs = [(entry.source.text, entry.text) for entry in case.greedy if entry.text.strip()]
-    encoded = EncodedPairs.encode(
-        pairs,
-        case.run.source_tokenizer,
-        case.run.target_tokenizer,
-        max_source_length=case.model.max_source_length,
-        max_target_length=case.model.max_target_length,
-        special=case.run.special,
-    )
+    encoded = case.encoded(pairs)
     rows = np.arange(len(encoded))
     batch = encoded.collate(rows, encoded.labels(rows))
     start = case.run.special.start
@@ -328,11 +323,12 @@ def test_a_bundle_does_as_its_run_does(architecture: str, precision: Any, tmp_pa
 def test_calibration_feeds_what_every_target_begins_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case, fed = own("post_norm", tmp_path / "run"), list[IntArray]()
 
-    def recorded(decoder: Any, encoded: Any, table: Any, target: IntArray) -> Any:
+    def recorded(decoder: InnerGraph, encoded: Any, table: Any, target: IntArray) -> Any:
         fed.append(target)
-        return run_decoder(decoder, encoded, table, target)
+        return decode(decoder, encoded, table, target)
 
-    monkeypatch.setattr(calibration, run_decoder.__name__, recorded)
+    decode = InnerGraph.decode
+    monkeypatch.setattr(InnerGraph, "decode", recorded)
     model_graphs = ModelGraphs(case.run)
     assert model_graphs.pairs[0].source == sample_pairs(case.run, case.model)[0].source
     export_run(case.run, tmp_path / "bundle", precision="int8", force=True, model_graphs=model_graphs)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgeformer_bench.options import peer_pythons
-from edgeformer_bench.peers.base import ON_CPU, PEERS
+from edgeformer_bench.peers.base import ON_CPU, ONNXRUNTIME, PEERS
 from edgeformer_runtime.cli import options
 
 if TYPE_CHECKING:
     from edgeformer_bench.compare import Comparison
-    from edgeformer_bench.latency import BenchmarkOptions, BenchmarkResult
+    from edgeformer_bench.latency import BenchmarkOptions, BenchmarkResult, Conditions
 
 
 @click.command()
@@ -34,13 +34,15 @@ if TYPE_CHECKING:
 )
 @options.device
 @options.threads
+@options.engine
 @options.shortlist
 @click.option(
     "--against",
     "peers",
     multiple=True,
-    type=click.Choice(PEERS),
-    help="Compare with another engine that has the same weights; may be repeated.",
+    type=click.Choice((ONNXRUNTIME, *PEERS)),
+    help="Compare with another engine that has the same weights; may be repeated. onnxruntime compares bundles that "
+    "run on the kernels with themselves.",
 )
 @click.option(
     "--checkpoint",
@@ -146,7 +148,7 @@ def _print(result: BenchmarkResult | Comparison) -> None:
         _print_bundle(result)
 
 
-def _conditions(result: BenchmarkResult | Comparison) -> str:
+def _conditions(result: Conditions) -> str:
     """Format search, batch, device and threads for titles."""
     from edgeformer_runtime.cli.output import plural
 
@@ -192,11 +194,13 @@ def _print_bundle(result: BenchmarkResult) -> None:
     from edgeformer_runtime.cli.output import console, plural, table
 
     out = console()
-    title = f"{result.bundle} ({result.precision}), {_conditions(result)}, {plural(result.call.calls, 'call')}"
+    engine = f"{result.precision} on {result.engine}"
+    title = f"{result.bundle} ({engine}), {_conditions(result)}, {plural(result.call.calls, 'call')}"
     times = table(title, "", "median ms", "p95 ms", "p99 ms", "mean ms")
     for name, timing in (("call", result.call), ("first token", result.first_token)):
-        values = (timing.median_ms, timing.p95_ms, timing.p99_ms, timing.mean_ms)
-        times.add_row(name, *(f"{value:.2f}" for value in values))
+        if timing is not None:
+            values = (timing.median_ms, timing.p95_ms, timing.p99_ms, timing.mean_ms)
+            times.add_row(name, *(f"{value:.2f}" for value in values))
     times.add_row("decoder step", "–", "–", "–", f"{result.decoder_step_ms:.3f}")
     times.add_row("opening, hashes checked", "–", "–", "–", f"{result.load_ms:.2f}")
     shares = table("Share of the time", "encoder %", "decoder %", "search and copies %")

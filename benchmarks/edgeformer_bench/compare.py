@@ -9,16 +9,15 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import msgspec
-
 from edgeformer.errors import ConfigError
-from edgeformer_bench.latency import BenchmarkOptions
-from edgeformer_bench.peers.base import Contender, PeerError
+from edgeformer_bench.latency import BenchmarkOptions, Conditions
+from edgeformer_bench.peers.base import ONNXRUNTIME, Contender, PeerError
 from edgeformer_bench.peers.systems import PeerOptions, ours, peer
 from edgeformer_bench.rounds import Contest, Result, Workload
 from edgeformer_runtime.bundle.open import Bundle, file_sha256, open_bundle
 from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
 from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
+from edgeformer_runtime.engine.session import chosen_engine
 from edgeformer_runtime.selfcheck.machine import machine_summary
 from edgeformer_runtime.shortlist import bundle_shortlist
 from edgeformer_runtime.source import Source, encode_sources
@@ -29,7 +28,7 @@ class Against:
     """The peers to compare with."""
 
     peers: Sequence[str] = ()
-    """Names of :data:`~edgeformer_bench.peers.base.PEERS`."""
+    """Names of :data:`~edgeformer_bench.peers.base.PEERS`, or ``onnxruntime``: the same bundles on that engine."""
     run: Path | None = None
     """The run that the bundles were exported from; peers use its weights."""
     pythons: Mapping[str, str] = field(default_factory=dict)
@@ -40,28 +39,17 @@ class SystemResult(Result, kw_only=True):
     """One system of a comparison."""
 
     version: str = ""
-    """The engine and its version."""
     sentences_per_second: float = 0.0
     """Number of sentences divided by the time of all calls."""
     identical: int | None = None
     """Number of sentences with the same output as the first bundle's."""
 
 
-class Comparison(msgspec.Struct, kw_only=True):
+class Comparison(Conditions, kw_only=True):
     """All systems on the same sentences, in one run of alternating rounds."""
 
-    machine: str
-    """Processor and system."""
     sentences: int
     """Number of sentences per round."""
-    beam_size: int
-    """Hypotheses kept per sentence."""
-    batch_size: int
-    """Sentences per call."""
-    device: str
-    """``cpu`` or ``cuda``."""
-    threads: int
-    """CPU threads per operator."""
     rounds: int
     """Number of measured rounds over all sentences."""
     text_to_text: bool
@@ -88,8 +76,7 @@ def compare(
         texts: sentences; blank ones are skipped.
         options: how to measure.
         against: peers to compare with.
-        text_to_text: whether a call translates texts; otherwise, it decodes token ids, and texts are tokenized
-            beforehand.
+        text_to_text: whether a call translates texts, rather than token ids of texts tokenized beforehand.
         progress: called with ``convert`` or ``bench`` and the fraction done.
 
     Raises:
@@ -100,11 +87,15 @@ def compare(
     opened = [open_bundle(path) for path in bundles]
     sources = _encode(opened[0], texts)
     _require_same_tokenizers(opened, against)
-    beam_size = opened[0].manifest.generation.beam_size if options.beam_size is None else options.beam_size
+    beam_size = options.beam_size or opened[0].manifest.generation.beam_size
     threads = options.threads or useful_threads(max(bundle.nbytes for bundle in opened), available_cpus())
     workloads = list(_workloads(sources, beam_size, options.batch_size, text_to_text=text_to_text))
     with TemporaryDirectory() as work:
-        contenders = ours(_names(bundles), threads, options.device, shortlist=options.shortlist)
+        names = _names(bundles)
+        own = partial(ours, threads=threads, device=options.device, shortlist=options.shortlist)
+        contenders = own(names, engine=options.engine)
+        if ONNXRUNTIME in against.peers:
+            contenders += own(_on_kernels(opened, names, options), engine=ONNXRUNTIME)
         shortlist = bundle_shortlist(opened[0]) if options.shortlist and opened[0].manifest.shortlist else None
         settings = PeerOptions(
             threads=threads,
@@ -113,10 +104,7 @@ def compare(
             shortlist=shortlist,
             pythons=against.pythons,
         )
-        for done, name in enumerate(against.peers):
-            assert against.run is not None
-            progress("convert", done / len(against.peers))
-            contenders += peer(name, against.run, Path(work), settings)
+        contenders += _peers(against, Path(work), settings, progress)
         progress("bench", 0.0)
         reference = contenders[len(bundles) if against.peers else 0].name
         results = _measure(contenders, workloads, options.repeat, reference, partial(progress, "bench"))
@@ -187,6 +175,29 @@ def _names(bundles: Sequence[Path]) -> dict[str, Path]:
     return dict(zip(names, bundles, strict=True))
 
 
+def _peers(
+    against: Against, work: Path, settings: PeerOptions, progress: Callable[[str, float], None]
+) -> list[Contender]:
+    """Convert the run for the peers that have formats of their own."""
+    contenders: list[Contender] = []
+    names = [name for name in against.peers if name != ONNXRUNTIME]
+    for done, name in enumerate(names):
+        assert against.run is not None
+        progress("convert", done / len(names))
+        contenders += peer(name, against.run, work, settings)
+    return contenders
+
+
+def _on_kernels(bundles: Sequence[Bundle], names: Mapping[str, Path], options: BenchmarkOptions) -> dict[str, Path]:
+    """Return the bundles that run on the kernels, by name on ONNX Runtime."""
+    engines = [chosen_engine(bundle, options.engine, options.device) for bundle in bundles]
+    named = zip(names.items(), engines, strict=True)
+    found = {f"{name} on ONNX Runtime": path for (name, path), engine in named if engine == "kernels"}
+    if not found:
+        raise ConfigError("`onnxruntime` is compared with the kernels, and no bundle runs on them.")
+    return found
+
+
 def _encode(bundle: Bundle, texts: Sequence[str]) -> list[Source]:
     """Return all texts that are not blank, with their token ids."""
     manifest = bundle.manifest
@@ -209,7 +220,7 @@ def _require_same_tokenizers(bundles: Sequence[Bundle], against: Against) -> Non
     for bundle in bundles[1:]:
         if hashes(bundle) != hashes(first):
             raise ConfigError(f"Bundles `{first.path}` and `{bundle.path}` have different tokenizers.")
-    if not against.peers:
+    if not {*against.peers} - {ONNXRUNTIME}:
         return
     if against.run is None:
         raise ConfigError("Peers need the weights; give the run that the bundle was exported from with --checkpoint.")

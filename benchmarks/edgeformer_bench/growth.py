@@ -18,9 +18,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one or more processes at one moment."""
 
     memory_mib: float
-    """Resident memory."""
     files: int
-    """Open files."""
     threads: int
 
     @classmethod

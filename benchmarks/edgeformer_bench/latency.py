@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import msgspec
+
 from edgeformer.errors import ConfigError
 from edgeformer_bench.timer import Timing, alternate, timed
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.decoding.loop import Counters
 from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
-from edgeformer_runtime.engine.memory import peak_memory_mb
 from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
 from edgeformer_runtime.selfcheck.machine import machine_summary
+from edgeformer_runtime.selfcheck.memory import peak_memory_mb
 from edgeformer_runtime.translator import Translator
 
 
@@ -26,7 +28,6 @@ class BenchmarkOptions:
     beam_size: int | None = None
     """Hypotheses kept per sentence; ``None`` uses the bundle's default."""
     batch_size: int = 1
-    """Sentences per call."""
     repeat: int = 5
     """Number of measured rounds over all sentences."""
     warmup: int = 2
@@ -37,34 +38,37 @@ class BenchmarkOptions:
     """CPU threads per operator; 0 for as many as a model of its size has use for."""
     shortlist: bool = True
     """Whether searches of bundles are restricted by their shortlists."""
+    engine: str = "auto"
+    """What runs a bundle that is measured alone: ``auto``, ``onnxruntime`` or ``kernels``."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class BenchmarkResult:
-    """Measurements and the conditions under which they were made."""
+class Conditions(msgspec.Struct, kw_only=True):
+    """What measurements depend on."""
+
+    machine: str
+    device: str
+    """``cpu`` or ``cuda``."""
+    threads: int
+    beam_size: int
+    batch_size: int
+
+
+class BenchmarkResult(Conditions, kw_only=True):
+    """Measurements of one bundle."""
 
     bundle: str
-    """Folder of the bundle."""
     precision: str
     """Precision of its graphs."""
     bytes: int
     """Total size of its files, in bytes."""
-    machine: str
-    """Processor and system."""
     onnxruntime: str
-    """Version of onnxruntime."""
-    device: str
-    """``cpu`` or ``cuda``."""
-    threads: int
-    """CPU threads per operator."""
-    beam_size: int
-    """Hypotheses kept per sentence."""
-    batch_size: int
-    """Sentences per call."""
+    engine: str
+    """What ran the model: ``onnxruntime`` or ``kernels``."""
     call: Timing
     """Time of a call."""
-    first_token: Timing
-    """Time from the start of a call's batch to its first token, tokenization not included."""
+    first_token: Timing | None
+    """Time from the start of a call's batch to its first token, tokenization not included; ``None`` from the kernels,
+    which return whole translations."""
     tokens_per_second: float
     """Number of target tokens, including end tokens, divided by the time of all calls."""
     sentences_per_second: float
@@ -107,7 +111,9 @@ def benchmark(
     begin = time.perf_counter()
     opened = open_bundle(bundle)
     threads = options.threads or useful_threads(opened.nbytes, available_cpus())
-    translator = Translator.open(opened, device=options.device, threads=threads, shortlist=options.shortlist)
+    translator = Translator.open(
+        opened, device=options.device, threads=threads, shortlist=options.shortlist, engine=options.engine
+    )
     load_seconds = time.perf_counter() - begin
     beam_size = translator.defaults.beam_size if options.beam_size is None else options.beam_size
     seconds, counters = _calls(translator, texts, beam_size, options, progress)
@@ -122,12 +128,15 @@ def benchmark(
         bytes=translator.bundle.nbytes,
         machine=machine_summary(),
         onnxruntime=ENGINE_VERSION,
+        engine=translator.session.engine,
         device=options.device,
-        threads=threads,
+        threads=translator.session.threads,
         beam_size=beam_size,
         batch_size=options.batch_size,
         call=Timing.of(seconds),
-        first_token=Timing.of([call.first_token_seconds / max(1, call.batches) for call in counters]),
+        first_token=Timing.of([call.first_token_seconds / max(1, call.batches) for call in counters])
+        if total.first_token_seconds
+        else None,
         tokens_per_second=total.tokens / spent,
         sentences_per_second=total.sentences / spent,
         encoder_share=total.encoder_seconds / spent,

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any
-
 import click
 
 from edgeformer_bench.peers.base import ENGINES
+from edgeformer_runtime.cli import options
 
-NEEDS = {kind: engine.own_environment for kind, engine in ENGINES.items() if engine.own_environment}
-
-
-def peer_pythons(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add an option for the Python interpreter of each of these peers; the command gets ``pythons``, by peer."""
-
-    @wraps(command)
-    def collected(**values: Any) -> Any:
-        pythons = {peer: values.pop(f"{peer}_python") for peer in NEEDS}
-        return command(**values, pythons=pythons)
-
-    for peer, package in reversed(NEEDS.items()):
-        collected = click.option(
+peer_pythons = options.group(
+    "pythons",
+    **{
+        peer: click.option(
             f"--{peer}-python",
             default="",
             envvar=f"EDGEFORMER_{peer.upper()}_PYTHON",
-            help=f"Python interpreter of an environment with {package}. Default: this one.",
-        )(collected)
-    return collected
+            help=f"Python interpreter of an environment with {engine.own_environment}. Default: this one.",
+        )
+        for peer, engine in ENGINES.items()
+        if engine.own_environment
+    },
+)
+"""Passes the argument ``pythons``, a dictionary of interpreters by peer."""

@@ -12,8 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeformer.quality.bootstrap import median_interval
-from edgeformer.quality.interval import Interval
+from edgeformer.quality.bootstrap import Interval, median_interval
 from edgeformer_bench.peers.base import Contender, PeerError
 from edgeformer_bench.peers.process import PeerProcess
 from edgeformer_bench.timer import Timing, alternate_heats
@@ -56,8 +55,6 @@ class Score:
 
     turns: list[list[list[float]]] = field(default_factory=list)
     """Times in seconds of the calls in each turn, for each workload and each of its rounds."""
-    first_seconds: list[float] = field(default_factory=list)
-    """Times of calls that decode a single token; empty unless requested."""
     variant: str = ""
     """The variant that was kept."""
     error: str = ""
@@ -87,7 +84,6 @@ class Result(msgspec.Struct, kw_only=True):
     """A system's figures."""
 
     system: str
-    """Its name."""
     variant: str = ""
     """The fastest settings, if several were tried."""
     timing: Timing | None = None
@@ -140,7 +136,6 @@ class Contest:
         rounds: int,
         seconds: float = float("inf"),
         turn_seconds: float = 0.0,
-        first_token: bool = False,
         progress: Callable[[float], None] = lambda fraction: None,
     ) -> dict[str, Score]:
         """Warm up for one round, then measure.
@@ -150,7 +145,6 @@ class Contest:
             rounds: measured rounds.
             seconds: time limit; see :func:`~edgeformer_bench.timer.alternate_heats`.
             turn_seconds: repeat a call until this much time has passed.
-            first_token: in each turn, also time a call that decodes one token.
             progress: called with the fraction done, 0 … 1.
 
         Returns:
@@ -161,22 +155,17 @@ class Contest:
                 self._chosen[name] = self._fastest(name, workloads[0].probe)
         scores = {name: Score(variant=process.spec.variant) for name, process in self._chosen.items()}
 
-        def turn(name: str, workload: Workload) -> tuple[list[float], list[float]]:
+        def turn(name: str, workload: Workload) -> list[float]:
             calls: list[float] = []
-            first_calls: list[float] = []
             if name not in self.errors:
                 with self._watched(name):
                     calls = ask(self._chosen[name], workload, turn_seconds)["seconds"]
-                    if first_token:
-                        one_token = Workload(beam_size=workload.beam_size, sources=workload.sources, length=1)
-                        first_calls = ask(self._chosen[name], one_token)["seconds"]
-            return calls, first_calls
+            return calls
 
         heats = [{name: partial(turn, name, workload) for name in scores} for workload in workloads]
         for heat in alternate_heats(heats, rounds=rounds, seconds=seconds, progress=progress):
             for name, turns in heat.items():
-                scores[name].turns.append([calls for calls, _ in turns])
-                scores[name].first_seconds += [first for _, first_calls in turns for first in first_calls]
+                scores[name].turns.append(turns)
         return scores | {name: Score(error=error) for name, error in self.errors.items()}
 
     def outputs(self, workload: Workload) -> dict[str, Any]:
@@ -249,12 +238,7 @@ def ask(process: PeerProcess, workload: Workload, seconds: float = 0.0) -> dict[
 
 
 def speeds(scores: Mapping[str, Score], reference: str) -> dict[str, Speed]:
-    """Compute the speeds of all systems relative to one of them; empty if that one failed or did not take part.
-
-    Args:
-        scores: scores of one contest; systems that failed are left out.
-        reference: name of the system to compare with.
-    """
+    """Compute the speeds of all systems relative to one of them; empty if that one failed or did not take part."""
     if reference not in scores or scores[reference].error:
         return {}
     theirs = scores[reference].paired()

@@ -22,23 +22,14 @@ class Timing(msgspec.Struct, kw_only=True, frozen=True):
     """Distribution of the time of a call, in milliseconds."""
 
     median_ms: float
-    """Median."""
     mean_ms: float
-    """Arithmetic mean."""
     p25_ms: float
-    """First quartile."""
     p75_ms: float
-    """Third quartile."""
     p95_ms: float
-    """95th percentile."""
     p99_ms: float
-    """99th percentile."""
     min_ms: float
-    """Shortest call."""
     max_ms: float
-    """Longest call."""
     calls: int
-    """Number of calls."""
 
     @classmethod
     def of(cls, seconds: Sequence[float]) -> Timing:

@@ -1,1 +1,1 @@
-"""Attacks on bundles, servers and what is written: what survives, and which planted bugs the tests notice."""
+"""Attacks on bundles and servers, and what survives them."""

@@ -74,11 +74,7 @@ class Case:
 
 
 class Bundles:
-    """Copies of the committed bundles, with and without a signature, that are damaged and repaired in place.
-
-    Args:
-        folder: an empty folder.
-    """
+    """Copies of the committed bundles, with and without a signature, that are damaged and repaired in place."""
 
     def __init__(self, folder: Path) -> None:
         for precision in CPU_PRECISIONS:

@@ -6,9 +6,7 @@ Usage: ``python -m robustness.fuzz``
 from __future__ import annotations
 
 import re
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,6 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 from schemathesis import Case, GenerationMode
 from schemathesis.core.failures import Failure, FailureGroup
-from schemathesis.core.result import Err
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     negative_data_rejection,
@@ -30,10 +27,10 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from edgeformer_bench.commands import Command, command_line
+from edgeformer_bench.commands import Command
+from edgeformer_bench.load.report import conclude, json_option
 from edgeformer_bench.load.serving import serving
-from edgeformer_runtime.cli.output import console, counting, print_json
-from edgeformer_runtime.selfcheck.machine import machine_summary
+from edgeformer_runtime.cli.output import counting
 from tests.store import COMMITTED
 
 DOCUMENT = "/openapi.json"
@@ -68,6 +65,21 @@ class Report(msgspec.Struct):
     counts: dict[str, dict[str, int]] = {}
     """Number of answers by operation and status."""
     defects: list[Defect] = []
+    errors: list[str] = []
+    """What the server logged."""
+
+    @property
+    def problems(self) -> list[str]:
+        """Everything that must not happen."""
+        found = [f"{defect.operation}: {defect.what}\n{defect.request}" for defect in self.defects]
+        return [*found, *(f"the server logged {line}" for line in self.errors[:5])]
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Number of answers by status for each operation, for people."""
+        return [
+            (operation, ", ".join(f"{status}: {count:,}" for status, count in sorted(statuses.items())))
+            for operation, statuses in sorted(self.counts.items())
+        ]
 
     def add(self, operation: str, outcome: str, defects: list[Defect]) -> None:
         """Count an answer; of defects that look the same, the first is kept."""
@@ -79,18 +91,15 @@ class Report(msgspec.Struct):
 
 
 def fuzz(url: str, cases: int, random_seed: int, progress: Callable[[int, int], None] | None = None) -> Report:
-    """Send requests to a running server.
-
-    Args:
-        url: its address.
-        cases: number of requests.
-        random_seed: seed of their contents.
-        progress: called with the number of requests sent and to send.
-    """
+    """Send requests to a running server."""
     report = Report()
+    parsed: Iterable[Any] = schemathesis.openapi.from_url(url + DOCUMENT).get_all_operations()
+    operations = [result.ok() for result in parsed]
+    rest = (1 - SHARE * len(MAIN)) / (len(operations) - len(MAIN))
     with requests.Session() as session:
-        for number, (label, count) in enumerate(_shares(url, cases)):
-            strategy = _strategy(url, label)
+        for number, operation in enumerate(operations):
+            count = max(1, round(cases * (SHARE if operation.path in MAIN else rest)))
+            strategy = _strategy(operation)
 
             @seed(random_seed + number)
             @settings(
@@ -112,36 +121,18 @@ def fuzz(url: str, cases: int, random_seed: int, progress: Callable[[int, int], 
     return report
 
 
-def _operations(url: str) -> Iterator[Any]:
-    schema = schemathesis.openapi.from_url(url + DOCUMENT)
-    for result in schema.get_all_operations():
-        if isinstance(result, Err):
-            raise result.err()
-        yield result.ok()
-
-
-def _shares(url: str, cases: int) -> Iterator[tuple[str, int]]:
-    """Labels of operations, and how many cases each gets."""
-    operations = list(_operations(url))
-    rest = (1 - SHARE * len(MAIN)) / (len(operations) - len(MAIN))
-    for operation in operations:
-        yield operation.label, max(1, round(cases * (SHARE if operation.path in MAIN else rest)))
-
-
-def _strategy(url: str, label: str) -> st.SearchStrategy[Case[Any]]:
-    """Requests of an operation: half of them as its description says, half of them not, if there is a way not to be."""
-    operation = next(each for each in _operations(url) if each.label == label)
+def _strategy(operation: Any) -> st.SearchStrategy[Case[Any]]:
+    """Requests of an operation: a third of them as its description says, a third of them with languages that the server
+    has as well, without which nothing is translated, and a third not as it says, if there is a way not to be."""
     allowed: st.SearchStrategy[Case[Any]] = operation.as_strategy(GenerationMode.POSITIVE)
     if not operation.body and not list(operation.iter_parameters()):
         return allowed
-    known = st.tuples(allowed, st.booleans()).map(lambda drawn: _with_languages(*drawn))
     forbidden: st.SearchStrategy[Case[Any]] = operation.as_strategy(GenerationMode.NEGATIVE)
-    return known | forbidden
+    return st.one_of(allowed, allowed.map(_with_languages), forbidden)
 
 
-def _with_languages(case: Case[Any], is_known: bool) -> Case[Any]:
-    """The case, or the case with languages that the server has, without which nothing is translated."""
-    if is_known and isinstance(case.body, dict):
+def _with_languages(case: Case[Any]) -> Case[Any]:
+    if isinstance(case.body, dict):
         kept = {name: value for name, value in case.body.items() if name not in ("model", "format", "alternatives")}
         case.body = {**kept, "source": "en", "target": "fr"}
     return case
@@ -175,7 +166,7 @@ def _checked(case: Case[Any], session: requests.Session) -> tuple[str, str, list
 @click.option("--cases", default=10_000, show_default=True, type=click.IntRange(20), help="Requests to send.")
 @click.option("--seed", "random_seed", default=0, show_default=True, help="Seed of their contents.")
 @click.option("--url", help="Address of a server that runs already. Default: starts one.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@json_option
 def main(bundle: Path | None, cases: int, random_seed: int, url: str | None, as_json: bool) -> None:
     """Send `edgeformer serve` requests that /openapi.json allows and forbids.
 
@@ -192,18 +183,8 @@ def main(bundle: Path | None, cases: int, random_seed: int, url: str | None, as_
         progress = stack.enter_context(counting("requests"))
         progress(0, cases)
         report = fuzz(url, cases, random_seed, progress)
-        errors = server.errors() if server else []
-    if as_json:
-        print_json({"command": command_line(), "machine": machine_summary(), "report": report, "errors": errors})
-    else:
-        for operation, statuses in sorted(report.counts.items()):
-            told = ", ".join(f"{status}: {count:,}" for status, count in sorted(Counter(statuses).items()))
-            console().print(f"{operation:28} {told}")
-    for defect in report.defects:
-        console(stderr=True).print(f"DEFECT {defect.operation}: {defect.what}\n{defect.request}", style="red")
-    for line in errors[:5]:
-        console(stderr=True).print(f"DEFECT the server logged {line}", style="red")
-    sys.exit(1 if report.defects or errors else 0)
+        report.errors = server.errors() if server else []
+    conclude({"answers": report}, as_json=as_json)
 
 
 if __name__ == "__main__":

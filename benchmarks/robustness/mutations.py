@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
+from edgeformer_runtime import protobuf
+
 HOSTILE: list[Any] = [
     None,
     True,
@@ -194,58 +196,28 @@ writes."""
 
 def fields_of(data: bytes) -> list[Field] | None:
     """Split a protobuf message into its fields; ``None`` if it is none."""
-    fields: list[Field] = []
-    position = 0
     try:
-        while position < len(data):
-            tag, position = _varint(data, position)
-            number, wire, begin = tag >> 3, tag & 7, position
-            if wire == 0:
-                _, position = _varint(data, position)
-            elif wire == 2:
-                size, begin = _varint(data, position)
-                position = begin + size
-            elif wire in (1, 5):
-                position += 8 if wire == 1 else 4
-            else:
-                return None
-            if number == 0 or position > len(data):
-                return None
-            fields.append((number, wire, data[begin:position]))
-    except IndexError:
+        fields = [(number, wire, data[start:end]) for number, wire, start, end in protobuf.fields(data, 0, len(data))]
+    except ValueError:
         return None
-    return fields
+    return fields if all(number for number, _, _ in fields) else None
 
 
 def message_of(fields: list[Field]) -> bytes:
     """Join fields to a message."""
     return b"".join(
-        varint(number << 3 | wire) + (varint(len(content)) if wire == 2 else b"") + content
+        protobuf.field(number, content) if wire == protobuf.BYTES else protobuf.varint(number << 3 | wire) + content
         for number, wire, content in fields
     )
 
 
 def varint(number: int, surplus: int = 0) -> bytes:
     """A number as protobuf writes it, with ``surplus`` bytes more than needed."""
-    data = bytearray()
-    while number > 127:
-        data.append(number & 127 | 128)
-        number >>= 7
-    data.append(number)
+    data = bytearray(protobuf.varint(number))
     for _ in range(surplus):
         data[-1] |= 128
         data.append(0)
     return bytes(data)
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = data[position]
-        number |= (byte & 127) << shift
-        position, shift = position + 1, shift + 7
-        if byte < 128:
-            return number, position
 
 
 def _rewired(random: Random, data: bytes) -> bytes:
@@ -298,7 +270,7 @@ def _change_field(random: Random, fields: list[Field], index: int) -> None:
         fields[index] = (number, *fields[other][1:])
     elif kind == "nest":
         for _ in range(random.choice((1, 10, 1000))):
-            content = varint(number << 3 | 2) + varint(len(content)) + content
+            content = protobuf.field(number, content)
         fields[index] = (number, 2, content)
     elif kind == "number":
         fields[index] = (random.choice((number + 1, random.randint(1, 30), 2**29 - 1)), wire, content)

@@ -10,6 +10,7 @@ import math
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -25,13 +26,14 @@ import msgspec
 import numpy as np
 
 from edgeformer_bench.commands import Command
-from edgeformer_bench.load.promises import Result, conclude, json_option
-from edgeformer_bench.load.serving import Serving, serving, translation_fields
+from edgeformer_bench.load.report import Result, conclude, json_option
+from edgeformer_bench.load.serving import Serving, serving, translation_fields, upload
 from edgeformer_runtime.cli.output import counting
 from edgeformer_runtime.cli.serve import Size
 from edgeformer_runtime.limits import MIB
 from edgeformer_runtime.serve.api.files import EXTENSIONS
 from edgeformer_runtime.serve.server import descriptors
+from robustness.requests import REQUESTS
 from tests.runtime.serve.hostile_documents import PARAGRAPH, REFUSED, RUN, TRANSLATED, docx
 from tests.store import COMMITTED
 
@@ -98,7 +100,7 @@ class Group:
 
 
 class Shot(msgspec.Struct, frozen=True):
-    """A hostile document, and the answer."""
+    """A hostile request, and the answer."""
 
     name: str
     status: int
@@ -107,7 +109,7 @@ class Shot(msgspec.Struct, frozen=True):
 
 
 class Phase(msgspec.Struct, frozen=True):
-    """What the other client measured, and what became of hostile documents meanwhile."""
+    """What the other client measured, and what became of hostile requests meanwhile."""
 
     seconds: list[float]
     """Latencies of its requests; infinite without a translation."""
@@ -125,7 +127,7 @@ class Phase(msgspec.Struct, frozen=True):
         failed = sum(map(math.isinf, self.seconds))
         problems += [f"{failed} requests of the other client failed"] if failed else []
         problems += [f"{self.killed} processes were killed for their memory"] if self.killed else []
-        answers = (200, 400, 413, 503, 504)
+        answers = (200, *range(400, 499), 503, 504)
         return problems + [f"`{shot.name}`: status {shot.status}" for shot in self.shots if shot.status not in answers]
 
     def rows(self) -> list[tuple[str, str]]:
@@ -133,13 +135,14 @@ class Phase(msgspec.Struct, frozen=True):
         p50, p99, most = (1000 * float(np.quantile(self.seconds, share)) for share in (0.5, 0.99, 1))
         times = [shot.seconds for shot in self.shots]
         slowest = sorted(self.shots, key=lambda shot: -shot.seconds)[:3]
-        counts = {status: sum(shot.status == status for shot in self.shots) for status in (200, 400, 413, 503, 504)}
+        counts = sorted(Counter(shot.status for shot in self.shots).items())
         return [
             ("requests of the other client", f"{len(self.seconds):,}"),
             ("  p50, p99, longest, ms", f"{p50:,.0f}, {p99:,.0f}, {most:,.0f}"),
-            ("hostile documents", f"{len(self.shots):,}"),
-            ("  by status", ", ".join(f"{status}: {count}" for status, count in counts.items() if count) or "–"),
+            ("hostile requests", f"{len(self.shots):,}"),
+            ("  by status", ", ".join(f"{status}: {count}" for status, count in counts) or "–"),
             ("  median, longest, s", f"{np.median(times):.2f}, {max(times):.2f}" if times else "–"),
+            ("  answered within a second", f"{sum(seconds < 1 for seconds in times):,}"),
             ("  slowest", ", ".join(f"{shot.name} ({shot.seconds:.1f})" for shot in slowest) or "–"),
             ("memory of the server, MiB", f"{self.memory_mib:.0f}"),
         ]
@@ -163,7 +166,8 @@ def watch(port: int, pair: dict[str, str], stop: Event) -> list[float]:
 
 
 def attack(port: int, pair: dict[str, str], paths: Sequence[Path], clients: int) -> list[Shot]:
-    """Send documents, and if there are several clients, whatever else keeps a server busy or fills it."""
+    """Send documents and other requests, and if there are several clients, whatever else keeps a server busy or fills
+    it."""
     stop = Event()
     descriptors()
     with ThreadPoolExecutor(clients) as pool, ThreadPoolExecutor() as others:
@@ -171,30 +175,38 @@ def attack(port: int, pair: dict[str, str], paths: Sequence[Path], clients: int)
             for other in (hold_connections, leave_early, send_equal_languages):
                 others.submit(other, port, pair, stop)
         try:
-            return list(pool.map(lambda path: sent(port, pair, path.read_bytes(), path.name), paths))
+            return list(pool.map(lambda path: sent(port, path.stem, request_of(path, pair)), paths))
         finally:
             stop.set()
 
 
-def sent(port: int, pair: dict[str, str], content: bytes, name: str) -> Shot:
-    """Send a document."""
-    parts = [f'--b\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n' for key, value in pair.items()]
-    head = f'--b\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
-    body = "".join([*parts, head]).encode() + content + b"\r\n--b--\r\n"
-    began, status = time.perf_counter(), 0
-    with suppress(OSError, HTTPException), closing(HTTPConnection("127.0.0.1", port, timeout=120)) as connection:
-        connection.request("POST", "/translate_file", body, {"Content-Type": "multipart/form-data; boundary=b"})
-        status = connection.getresponse().status
-    return Shot(name.partition(".")[0], status, time.perf_counter() - began)
+def request_of(path: Path, pair: dict[str, str]) -> bytes:
+    """The request in a file, or one that uploads a document."""
+    return path.read_bytes() if path.suffix == ".http" else upload(path.read_bytes(), path.name, pair)
+
+
+def sent(port: int, name: str, request: bytes) -> Shot:
+    """Send a request."""
+    began, answer = time.perf_counter(), b""
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=120) as connection:
+        with suppress(OSError):  # it may be refused before all of it is sent
+            connection.sendall(request)
+        answer = connection.recv(12)
+    return Shot(name, int(answer[9:12] or 0), time.perf_counter() - began)
 
 
 def hold_connections(port: int, pair: dict[str, str], stop: Event) -> None:
-    """Open connections and send nothing."""
+    """Open connections and send a byte now and then."""
     with ExitStack() as stack:
+        connections = []
         for _ in range(IDLE_CONNECTIONS):
             with suppress(OSError):
-                stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
-        stop.wait()
+                connections.append(stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10)))
+                connections[-1].sendall(b"GET /health HTTP/1.1\r\nX: ")
+        while not stop.wait(1):
+            for connection in connections[::10]:
+                with suppress(OSError):
+                    connection.send(b"a")
 
 
 def leave_early(port: int, pair: dict[str, str], stop: Event) -> None:
@@ -212,22 +224,14 @@ def send_equal_languages(port: int, pair: dict[str, str], stop: Event) -> None:
     """Send large files that need no translation."""
     equal = {"source": pair["source"], "target": pair["source"]}
     while not stop.wait(0.1):
-        sent(port, equal, b"7" * 1_040_000, "equal.txt")
+        sent(port, "equal", upload(b"7" * 1_040_000, "equal.txt", equal))
 
 
 def measured(
     server: Serving, group: Group, pool: ProcessPoolExecutor, stop: Event, pair: dict[str, str], work: Any
 ) -> Phase:
-    """Let another client measure while something happens.
-
-    Args:
-        server: the server.
-        group: its processes.
-        pool: processes for the client and for those that attack.
-        stop: tells the client to end.
-        pair: languages of the server's model.
-        work: starts what happens, and returns its future; or seconds.
-    """
+    """Let another client measure while something happens: ``work`` starts it and returns its future, or is the seconds
+    that nothing happens."""
     stop.clear()
     client = pool.submit(watch, server.port, pair, stop)
     attacking = None if isinstance(work, float) else work()
@@ -242,12 +246,14 @@ def measured(
 
 
 def written(folder: Path, others: Path | None) -> list[Path]:
-    """Write the documents, before anything is measured."""
+    """Write the documents and requests, before anything is measured."""
     documents: dict[str, tuple[str, Callable[[], bytes]]] = {**REFUSED, **TRANSLATED, **MORE}
     for name, (suffix, make) in documents.items():
         (folder / f"{name}.{suffix}").write_bytes(make())
+    for name, request in REQUESTS.items():
+        (folder / f"{name.replace('/', ' ')}.http").write_bytes(request)
     paths = [*folder.iterdir(), *(others.iterdir() if others else ())]
-    return sorted(path for path in paths if path.suffix in EXTENSIONS)
+    return sorted(path for path in paths if path.suffix in (*EXTENSIONS, ".http"))
 
 
 @click.command(cls=Command)
@@ -258,11 +264,12 @@ def written(folder: Path, others: Path | None) -> list[Path]:
 @click.option("--documents", type=click.Path(path_type=Path, exists=True), help="Folder of further documents.")
 @json_option
 def main(bundle: Path, memory: int, seconds: float, clients: int, documents: Path | None, as_json: bool) -> None:
-    """Send `edgeformer serve` hostile documents, first one by one, then by many clients who also open connections
-    that they do not use, leave requests alone, and upload for nothing. Another client measures its latency.
+    """Send `edgeformer serve` hostile documents and other requests, first one by one, then by many clients who also
+    open connections that they hardly use, leave requests alone, and upload for nothing. Another client measures its
+    latency.
 
     Exits with 1 if the server ends, has more memory than it may, fails another client's request, or gives
-    a document no answer or an internal error. Limiting memory needs Linux and rights on its control groups.
+    a hostile one no answer or an internal error. Limiting memory needs Linux and rights on its control groups.
     """
     results: dict[str, Result] = {}
     spawn = get_context("spawn")

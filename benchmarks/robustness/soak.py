@@ -5,15 +5,13 @@ Usage: ``python -m robustness.soak``, which is ``make soak``
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -22,16 +20,15 @@ import click
 import msgspec
 
 from edgeformer.errors import ConfigError
-from edgeformer.markdown import markdown_table
 from edgeformer_bench import growth
-from edgeformer_bench.commands import Command, command_line
+from edgeformer_bench.commands import Command
 from edgeformer_bench.growth import Limit
-from edgeformer_runtime.cli.output import console, counting, print_json
-from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION, OnnxSession
+from edgeformer_bench.load.report import Result, conclude, json_option
+from edgeformer_runtime.cli.output import counting
+from edgeformer_runtime.engine.session import BundleSession
 from edgeformer_runtime.errors import SessionError
-from edgeformer_runtime.files import write_atomically
-from edgeformer_runtime.selfcheck.machine import machine_summary
 from edgeformer_runtime.translator import Translator
+from robustness.allocated import allocated
 from tests.store import COMMITTED, CPU_PRECISIONS
 
 MIB = 2**20
@@ -48,7 +45,6 @@ its maximum slowly, since every thread has an arena of the allocator."""
 BATCHES = (1, 1, 8, 64)
 """Sentences of a call."""
 STEPS = 6
-_MALLINFO = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
 WORDS = ["The", "old", "dog", "turns", "2", "14", "times", "near", "the", "house", ".", "runs", "l'homme", "été"]
 
 
@@ -70,16 +66,16 @@ class Stage(msgspec.Struct, frozen=True):
     @property
     def problems(self) -> list[str]:
         """What grew."""
-        return [f"{self.what}: {problem}" for problem in growth.growth(self.samples, LIMITS)]
+        return growth.growth(self.samples, LIMITS)
 
-
-class Report(msgspec.Struct, frozen=True):
-    """The result of a run."""
-
-    command: str
-    machine: str
-    engine: str
-    stages: list[Stage]
+    def rows(self) -> list[tuple[str, str]]:
+        """Medians of the first and of the last quarter, for people."""
+        rows = [("times", f"{self.done:,}")]
+        for name, limit in LIMITS.items():
+            first, last = growth.quarters(self.samples, name)
+            digits = 2 if name == "allocated_mib" else 0
+            rows.append((limit.what.rstrip(","), f"{first:.{digits}f} → {last:.{digits}f}"))
+        return rows
 
 
 Work = Callable[[int], int]
@@ -89,61 +85,27 @@ Work = Callable[[int], int]
 def repeated(
     what: str, work: Work, total: int, threads: int, seconds: float, report: Callable[[int, int], None]
 ) -> Stage:
-    """Repeat work in threads until it was done ``total`` times or the time is over, and take samples meanwhile.
+    """Repeat work in threads until it was done ``total`` times or the time is over, and take samples between rounds of
+    it, when nothing is in use.
 
     Raises:
         Exception: whatever the work raised first.
     """
-    done, errors = [0] * threads, list[BaseException]()
-    ended, running, busy = threading.Event(), threading.Event(), [threading.Lock() for _ in range(threads)]
+    done, samples, deadline = 0, list[Sample](), time.monotonic() + seconds
 
-    def run(thread: int) -> None:
-        try:
-            while not ended.is_set() and sum(done) < total:
-                running.wait()
-                with busy[thread]:
-                    done[thread] += work(thread)
-                if sum(done) >= due():
-                    running.clear()  # until the sample is taken, however late that is
-        except BaseException as error:
-            errors.append(error)
-            ended.set()
+    def round_of(thread: int) -> int:
+        repetitions = 0
+        while repetitions < total / SAMPLES / threads:
+            repetitions += work(thread)
+        return repetitions
 
-    def due() -> float:
-        """Repetitions at which the next sample is taken."""
-        return total * (len(samples) + 1) / (SAMPLES + 1)
-
-    def look() -> None:
-        """Take a sample between repetitions, when nothing is in use."""
-        running.clear()
-        with ExitStack() as stack:
-            for lock in busy:
-                stack.enter_context(lock)
+    with ThreadPoolExecutor(threads) as pool:
+        while done < total and time.monotonic() < deadline:
+            done += sum(pool.map(round_of, range(threads)))
             gc.collect()
             samples.append(sample())
-        running.set()
-
-    workers = [threading.Thread(target=run, args=(number,)) for number in range(threads)]
-    samples, deadline = list[Sample](), time.monotonic() + seconds
-    running.set()
-    for worker in workers:
-        worker.start()
-    try:
-        while all(worker.is_alive() for worker in workers) and not ended.is_set():
-            ended.wait(0.001)
-            if sum(done) >= due():
-                look()
-                report(sum(done), max(total, sum(done)))
-            if time.monotonic() > deadline:
-                ended.set()
-    finally:
-        ended.set()
-        running.set()
-        for worker in workers:
-            worker.join()
-    if errors:
-        raise errors[0]
-    return Stage(what, sum(done), samples or [sample()])
+            report(done, max(total, done))
+    return Stage(what, done, samples or [sample()])
 
 
 def sample() -> Sample:
@@ -151,23 +113,7 @@ def sample() -> Sample:
     return Sample(allocated_mib=allocated() / MIB, **msgspec.structs.asdict(growth.Sample.of(os.getpid())))
 
 
-class _MallInfo(ctypes.Structure):
-    """``struct mallinfo2`` of glibc."""
-
-    _fields_ = tuple((name, ctypes.c_size_t) for name in _MALLINFO)
-
-
-def allocated() -> int:
-    """Bytes that are allocated, in all arenas; 0 where the C library cannot tell."""
-    library = ctypes.CDLL(None)
-    if not hasattr(library, "mallinfo2"):
-        return 0
-    library.mallinfo2.restype = _MallInfo
-    found = library.mallinfo2()
-    return int(found.uordblks + found.hblkhd)
-
-
-def translating(translator: Translator[OnnxSession], threads: int) -> Work:
+def translating(translator: Translator[BundleSession], threads: int) -> Work:
     """Translate batches of random sentences, greedily and with a beam."""
     randoms = [Random(thread) for thread in range(threads)]
 
@@ -200,8 +146,9 @@ def reopening(paths: list[Path]) -> Work:
     return work
 
 
-def forking(translator: Translator[OnnxSession]) -> Work:
-    """Fork a process, in which the translator refuses to work."""
+def forking(translator: Translator[BundleSession]) -> Work:
+    """Fork a process, in which the kernels work, and ONNX Runtime refuses."""
+    works = translator.session.engine == "kernels"
 
     def work(thread: int) -> int:
         del thread
@@ -210,8 +157,9 @@ def forking(translator: Translator[OnnxSession]) -> Work:
             status = 1
             try:
                 translator.translate(["The dog runs."], max_length=2)
+                status = not works
             except SessionError:
-                status = 0
+                status = works
             finally:
                 os._exit(status)
         assert os.waitpid(child, 0)[1] == 0
@@ -220,57 +168,22 @@ def forking(translator: Translator[OnnxSession]) -> Work:
     return work
 
 
-def table(report: Report) -> list[str]:
-    """The report in Markdown."""
-    columns = ["repeated", "times", "resident, MiB", "growth", "allocated, MiB", "growth", "open files", "threads"]
-    rows = []
-    for stage in report.stages:
-        cells = [stage.what, f"{stage.done:,}"]
-        for name, digits in (("memory_mib", 0), ("allocated_mib", 2)):
-            first, last = growth.quarters(stage.samples, name)
-            share = last / first - 1 if first else 0.0
-            cells += [f"{first:.{digits}f} → {last:.{digits}f}", f"{share:+.1%}"]
-        counts = (growth.quarters(stage.samples, name) for name in ("files", "threads"))
-        rows.append([*cells, *(f"{first:.0f} → {last:.0f}" for first, last in counts)])
-    return [
-        *markdown_table(columns, rows),
-        "",
-        f"`make soak`; {report.machine}; onnxruntime {report.engine}.",
-    ]
-
-
-def stages(
-    sentences: int, threads: int, opens: int, forks: int, seconds: float, *, before: Work | None = None
-) -> Iterator[Stage]:
-    """Do the work, one stage after the other.
-
-    Args:
-        sentences: number of sentences to translate.
-        threads: number of threads that translate, and of those that open bundles.
-        opens: number of translators to open.
-        forks: number of processes to fork.
-        seconds: time limit of a stage.
-        before: more work to do in each repetition; for tests, which plant a leak.
-    """
-
-    def with_extra(work: Work) -> Work:
-        return work if before is None else lambda thread: before(thread) + work(thread)
-
+def stages(sentences: int, threads: int, opens: int, forks: int, seconds: float) -> Iterator[Stage]:
+    """Do the work, one stage after the other."""
     paths = [COMMITTED / precision for precision in CPU_PRECISIONS]
     with Translator.open(COMMITTED / "int8", threads=1) as translator:
-        work = with_extra(translating(translator, threads))
+        work = translating(translator, threads)
         what = f"sentence translated, {threads} threads share a translator"
         with counting("sentences") as progress:
             progress(0, sentences)
             yield repeated(what, work, sentences, threads, seconds, progress)
         with counting("forks") as progress:
             progress(0, forks)
-            yield repeated("process forked and ended", with_extra(forking(translator)), forks, 1, seconds, progress)
+            yield repeated("process forked and ended", forking(translator), forks, 1, seconds, progress)
     gc.collect()
     with counting("translators") as progress:
         progress(0, opens)
-        work = with_extra(reopening(paths))
-        yield repeated("bundle opened, used and closed", work, opens, 1, seconds, progress)
+        yield repeated("bundle opened, used and closed", reopening(paths), opens, 1, seconds, progress)
 
 
 @click.command(cls=Command)
@@ -279,21 +192,13 @@ def stages(
 @click.option("--opens", default=3000, show_default=True, type=click.IntRange(1), help="Translators to open and close.")
 @click.option("--forks", default=1000, show_default=True, type=click.IntRange(1), help="Processes to fork.")
 @click.option("--minutes", default=120.0, show_default=True, help="Time limit of each of the three stages.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("runs/soak"),
-    show_default=True,
-    help="Folder for the report.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print the report, with all samples, as JSON.")
+@json_option
 def main(
     sentences: int,
     threads: int,
     opens: int,
     forks: int,
     minutes: float,
-    out: Path,
     as_json: bool,
 ) -> None:
     """Translate, fork, and open translators in one process for a long time, and watch what grows.
@@ -301,30 +206,16 @@ def main(
     Memory, open files and threads are compared between the first and the last quarter of each stage, after a
     warm-up of a fifth of it. 3,000 translators are those of a device that opens one every minute for two days.
 
-    Writes OUT/soak.json. Exits with 1 if allocated memory grew by more than 1 % and 0.5 MiB, resident
+    Exits with 1 if allocated memory grew by more than 1 % and 0.5 MiB, resident
     memory by more than 10 % and 4 MiB, or open files or threads at all.
     """
     if not sys.platform.startswith("linux"):
         raise ConfigError("This reads memory, open files and threads in a way that only Linux has.")
-    report = Report(command_line(), machine_summary(), ENGINE_VERSION, [])
-    interrupted = False
-    try:
+    results: dict[str, Result] = {}
+    with suppress(KeyboardInterrupt):  # what is done by then is shown
         for stage in stages(sentences, threads, opens, forks, minutes * 60):
-            report.stages.append(stage)
-            write_atomically(out / "soak.json", msgspec.json.format(msgspec.json.encode(report), indent=1))
-    except KeyboardInterrupt:
-        interrupted = True
-    if as_json:
-        print_json(report)
-    elif report.stages:
-        console().print("\n".join(table(report)))
-    problems = [problem for stage in report.stages for problem in stage.problems]
-    for problem in problems:
-        console(stderr=True).print(f"LEAK {problem}", style="red")
-    if interrupted:
-        console(stderr=True).print("Interrupted.")
-        sys.exit(128 + signal.SIGINT)
-    sys.exit(1 if problems else 0)
+            results[stage.what] = stage
+    conclude(results, as_json=as_json)
 
 
 if __name__ == "__main__":

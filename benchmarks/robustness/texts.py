@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.engine.session import BundleSession
 from edgeformer_runtime.limits import MAX_TEXT_CHARACTERS
 from edgeformer_runtime.translator import Translator
 from robustness.outcomes import Outcome, Result
@@ -30,7 +30,7 @@ def hostile_text(case: Case) -> str:
     return random.choice(("", " ", "\n")).join(_piece(random) for _ in range(random.randint(0, 30)))
 
 
-def translated(translator: Translator[OnnxSession], text: str) -> Result:
+def translated(translator: Translator[BundleSession], text: str) -> Result:
     """Translate a text, and look for special tokens where text put them.
 
     Raises:

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from edgeformer_runtime.attention import Attention
-from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.engine.session import BundleSession
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.selfcheck.operators import check_operators
@@ -55,16 +55,12 @@ class Use(msgspec.Struct, frozen=True):
 
 
 class Attacker:
-    """Runs cases in this process.
-
-    Args:
-        folder: an empty folder, for the bundles.
-    """
+    """Runs cases in this process, with bundles in an empty folder."""
 
     def __init__(self, folder: Path) -> None:
         self._bundles = Bundles(folder)
         self._expected: dict[Path, Use] = {}
-        self._translators: dict[Path, Translator[OnnxSession]] = {}
+        self._translators: dict[Path, Translator[BundleSession]] = {}
 
     def prepare(self, case: Case) -> None:
         """Do what is not part of the attack: use the undamaged bundle."""

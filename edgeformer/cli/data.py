@@ -28,24 +28,18 @@ def data() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def list_corpora(as_json: bool) -> None:
     """List the named corpora with their sizes and licenses."""
+    from edgeformer_runtime.cli.output import console, print_json, table
+
     if as_json:
-        from edgeformer_runtime.cli.output import print_json
-
         fields = ("name", "description", "source_language", "target_language", "pairs", "license", "origin")
-        records = [{field: getattr(corpus, field) for field in fields} for corpus in CORPORA.values()]
-        print_json(records)
+        print_json([{field: getattr(corpus, field) for field in fields} for corpus in CORPORA.values()])
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold")
-    table.add_column("name", no_wrap=True)
-    table.add_column("pairs", no_wrap=True, justify="right")
-    table.add_column("description")
-    table.add_column("license")
+    rows = table("Corpora", "name", "pairs", "description", "license")
+    for column in rows.columns:
+        column.justify, column.no_wrap = "left", column.header in ("name", "pairs")
     for corpus in CORPORA.values():
-        table.add_row(corpus.name, f"{corpus.pairs:,}", corpus.description, corpus.license)
-    Console().print(table)
+        rows.add_row(corpus.name, f"{corpus.pairs:,}", corpus.description, corpus.license)
+    console().print(rows)
 
 
 @data.command()

@@ -25,13 +25,7 @@ if TYPE_CHECKING:
 @click.argument("recipe", required=False)
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Output folder; must be missing or empty.")
 @options.data_folder
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Override a key of the recipe, such as data.max_words=50; may be repeated.",
-)
+@options.overrides
 @click.option("--resume", is_flag=True, help="Continue an interrupted distillation; RECIPE and settings are optional.")
 @options.group(
     "settings",
@@ -127,7 +121,8 @@ def _opened(teacher: Path, engine: dict[str, Any], cluster: dict[str, str]) -> t
         translator = Translator.open(teacher, **{**engine, "workers": 1, "threads": 1})
         return translator, RayWorkers.of(translator, engine, cluster.get("address"))
     threads, workers = divide_for_many(engine["device"], engine["threads"], engine["workers"])
-    return Translator.open(teacher, **{**engine, "threads": threads, "workers": workers}), None
+    settings = {**engine, "threads": threads, "workers": workers, "engine": cluster["engine"]}
+    return Translator.open(teacher, **settings), None
 
 
 def _print(report: CorpusReport) -> None:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     device=options.device,
     threads=options.threads,
     shortlist=options.shortlist,
+    engine=options.engine,
 )
 @click.option("--output", type=click.Path(path_type=Path), help="Also write the translations to this file.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")

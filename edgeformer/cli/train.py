@@ -13,8 +13,6 @@ from edgeformer_runtime.cli import options
 from edgeformer_runtime.errors import missing_package
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from edgeformer.config import Recipe
     from edgeformer.train.run import Run
     from edgeformer.train.trainer import TrainResult
@@ -26,13 +24,7 @@ _EPILOG = "\n  ".join(["\b\nRecipes:", *recipe_names()])
 @click.argument("recipe", required=False)
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Run folder to write; missing or empty.")
 @options.data_folder
-@click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Override a key of the recipe, such as train.max_steps=500. May be repeated.",
-)
+@options.overrides
 @click.option(
     "--init",
     "init",
@@ -78,28 +70,28 @@ def train(
         recipe = str(out / "recipe.json")
     loaded, initial = _recipe(recipe, overrides, init)
 
-    from rich.console import Console
-
     from edgeformer.data.corpora import folder_of_files
     from edgeformer.train.processes import process_rank
     from edgeformer.train.stopping import Interrupted
     from edgeformer.train.trainer import train as run_training
+    from edgeformer_runtime.cli.output import console
 
     if data_dir is None and loaded is not None and recipe not in recipe_names():
         data_dir = folder_of_files(loaded.data, Path(recipe or "recipe.toml"))
-    console = Console(quiet=process_rank() > 0)
     result = run_training(
-        loaded, out, data_dir, init=initial, resume=resume, export_check=export_check, console=console
+        loaded, out, data_dir, init=initial, resume=resume, export_check=export_check, console=console()
     )
-    if process_rank() == 0:
-        _draw(result, console)
+    is_first = process_rank() == 0
+    if is_first:
+        _draw(result)
     if isinstance(result.stopped_by, Interrupted):
         command = f"edgeformer train --out {out} --resume" + (f" --data {data_dir}" if data_dir else "")
-        console.print(f"Stopped by {result.stopped_by} after {result.steps:,} steps. Continue with:", highlight=False)
-        console.print(f"  {command}", soft_wrap=True, highlight=False)
+        if is_first:
+            console().print(f"Stopped by {result.stopped_by} after {result.steps:,} steps. Continue with:\n  {command}")
         sys.exit(128 + result.stopped_by.signal)
-    _summarize(result, console)
-    console.print(f"Next: edgeformer export {out} --out BUNDLE", soft_wrap=True, highlight=False)
+    if is_first:
+        _summarize(result)
+        console().print(f"Next: edgeformer export {out} --out BUNDLE")
 
 
 def _recipe(name: str | None, overrides: tuple[str, ...], init: Path | None) -> tuple[Recipe | None, Run | None]:
@@ -113,35 +105,31 @@ def _recipe(name: str | None, overrides: tuple[str, ...], init: Path | None) -> 
     return fine_tuning_recipe(run, None if name is None else load_recipe(name), overrides), run
 
 
-def _draw(result: TrainResult, console: Console) -> None:
+def _draw(result: TrainResult) -> None:
     """Draw the run's metrics, or say what is missing for that."""
+    from edgeformer_runtime.cli.output import console
+
     try:
         from edgeformer.train.report.picture import draw_training
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
-        console.print(
-            missing_package("A picture of the training", "matplotlib", "plot"),
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        console().print(missing_package("A picture of the training", "matplotlib", "plot"))
         return
     draw_training(result.run.path)
 
 
-def _summarize(result: TrainResult, console: Console) -> None:
+def _summarize(result: TrainResult) -> None:
     """Print the figures of a finished training."""
-    from rich.table import Table
+    from edgeformer_runtime.cli.output import console, table
 
     info = result.run.info
-    table = Table(box=None, show_header=False)
-    table.add_row("steps", f"{result.steps:,} in {result.minutes:.1f} minutes, stopped by {info.stopped_by}")
-    table.add_row("speed", f"{info.tokens_per_second:,.0f} target tokens/s")
-    table.add_row("parameters", f"{info.parameters:,}")
+    rows = table(str(result.run.path), "", "")
+    rows.add_row("steps", f"{result.steps:,} in {result.minutes:.1f} minutes, stopped by {info.stopped_by}")
+    rows.add_row("speed", f"{info.tokens_per_second:,.0f} target tokens/s")
+    rows.add_row("parameters", f"{info.parameters:,}")
     if result.final is not None:
-        table.add_row("validation loss", f"{result.final.loss:.4f} (perplexity {result.final.perplexity:.2f})")
-        table.add_row("BLEU, greedy", f"{result.final.bleu:.2f} on {result.final.sentences:,} sentences")
-        table.add_row("exact match", f"{result.final.exact_match:.1%}")
-    table.add_row("run", str(result.run.path))
-    console.print(table)
+        rows.add_row("validation loss", f"{result.final.loss:.4f} (perplexity {result.final.perplexity:.2f})")
+        rows.add_row("BLEU, greedy", f"{result.final.bleu:.2f} on {result.final.sentences:,} sentences")
+        rows.add_row("exact match", f"{result.final.exact_match:.1%}")
+    console().print(rows)

@@ -14,9 +14,14 @@ import msgspec
 from edgeformer.config import DataConfig
 from edgeformer.data.catalog import CORPORA, Corpus, PinnedFile
 from edgeformer.data.download import cache_folder, download
-from edgeformer.data.filters import FilterReport, drop_other_digits, filter_pairs, sum_of
-from edgeformer.data.french_spaces import french_spaces
-from edgeformer.data.split import split_by_source
+from edgeformer.data.filters import (
+    FilterReport,
+    drop_other_digits,
+    filter_pairs,
+    french_spaces,
+    split_by_source,
+    sum_of,
+)
 from edgeformer.data.text import Pair, decompress, read_content, read_pairs
 from edgeformer.errors import ConfigError, DataError
 from edgeformer_runtime.bundle.provenance import Origin
@@ -24,29 +29,6 @@ from edgeformer_runtime.files import write_atomically
 
 REPORT_FILE = "report.json"
 """Written last into the folder of a prepared corpus, so that a folder without it is incomplete."""
-
-
-class Provenance(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Where the text comes from; recorded in checkpoints and bundles."""
-
-    name: str
-    """Name of the corpus, or ``files``."""
-    licence: str
-    """License as the corpus states it; empty for a user's own files."""
-    origin: str
-    """Address for humans; empty for a user's own files."""
-    sha256: dict[str, str]
-    """SHA-256 of each file's decompressed content by file name; of the archive itself for a named zip."""
-    distilled: dict[str, Any] = {}
-    """If a teacher wrote the training targets: the teacher, its decoding options and its input; else empty."""
-    augment: dict[str, float] = {}
-    """The fields of ``[data.augment]`` if the text has altered copies of pairs."""
-
-    @property
-    def tokenize(self) -> str:
-        """sacreBLEU's tokenizer for the text: ``none`` if the corpus is already tokenized."""
-        corpus = CORPORA.get(self.name)
-        return "none" if corpus is not None and corpus.tokenized else "13a"
 
 
 class TextOrigin(Origin, kw_only=True, frozen=True, omit_defaults=True):
@@ -60,11 +42,17 @@ class TextOrigin(Origin, kw_only=True, frozen=True, omit_defaults=True):
     initial: TextOrigin | None = None
     """The same of the model that training started from; ``None`` if it started from random weights."""
 
+    @property
+    def tokenize(self) -> str:
+        """sacreBLEU's tokenizer for the text: ``none`` if the corpus is already tokenized."""
+        corpus = CORPORA.get(self.name)
+        return "none" if corpus is not None and corpus.tokenized else "13a"
+
 
 class CorpusReport(msgspec.Struct, kw_only=True, frozen=True):
     """Content of :data:`REPORT_FILE`."""
 
-    provenance: Provenance
+    provenance: TextOrigin
     """Where the text comes from."""
     source_language: str
     """BCP 47 tag; empty for a user's own files."""
@@ -90,7 +78,7 @@ class ParallelCorpus:
     """Pairs to report scores on; a source sentence occurs several times if the corpus has several targets for it."""
     report: FilterReport
     """How many pairs the filters dropped."""
-    provenance: Provenance
+    provenance: TextOrigin
     """Where the text comes from."""
     source_language: str = ""
     """BCP 47 tag; empty for a user's own files."""
@@ -121,8 +109,13 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None) -> ParallelCor
     if data_dir is not None and not data_dir.is_dir():
         raise DataError(f"The data folder `{data_dir}` does not exist; check --data.")
     if isinstance(config.corpus, tuple):
-        parts = [(name, _load(config, name, data_dir)) for name in config.corpus]
-        return _joined([_undivided(part) if _is_list(name) else part for name, part in parts])
+        parts = []
+        for name in config.corpus:
+            part = _load(config, name, data_dir)
+            if name in CORPORA and CORPORA[name].is_list:
+                part = replace(part, train=part.train + part.valid + part.test, valid=[], test=[])
+            parts.append(part)
+        return _joined(parts)
     return _load(config, config.corpus, data_dir)
 
 
@@ -186,7 +179,7 @@ def _joined(corpora: Sequence[ParallelCorpus]) -> ParallelCorpus:
         valid=valid,
         test=test,
         report=sum_of([corpus.report for corpus in corpora]),
-        provenance=Provenance(
+        provenance=TextOrigin(
             name=" + ".join(origin.name for origin in origins),
             licence="; ".join(f"{origin.name}: {origin.licence or 'unknown'}" for origin in origins),
             origin="; ".join(dict.fromkeys(origin.origin for origin in origins if origin.origin)),
@@ -196,14 +189,6 @@ def _joined(corpora: Sequence[ParallelCorpus]) -> ParallelCorpus:
         source_language=corpora[0].source_language,
         target_language=corpora[0].target_language,
     )
-
-
-def _is_list(name: str) -> bool:
-    return name in CORPORA and CORPORA[name].is_list
-
-
-def _undivided(corpus: ParallelCorpus) -> ParallelCorpus:
-    return replace(corpus, train=corpus.train + corpus.valid + corpus.test, valid=[], test=[])
 
 
 def _key(source: str) -> str:
@@ -264,10 +249,10 @@ def _in_direction(pairs: list[Pair], corpus: Corpus | None) -> list[Pair]:
     return [(second, first) for first, second in pairs] if corpus and corpus.target_first else pairs
 
 
-def _provenance(corpus: Corpus | None, hashes: dict[str, str]) -> Provenance:
+def _provenance(corpus: Corpus | None, hashes: dict[str, str]) -> TextOrigin:
     if corpus is None:
-        return Provenance(name="files", licence="", origin="", sha256=hashes)
-    return Provenance(name=corpus.name, licence=corpus.license, origin=corpus.origin, sha256=hashes)
+        return TextOrigin(name="files", sha256=hashes)
+    return TextOrigin(name=corpus.name, licence=corpus.license, origin=corpus.origin, sha256=hashes)
 
 
 def _generate(config: DataConfig, corpus: Corpus | None, hashes: dict[str, str]) -> list[Pair]:
@@ -280,12 +265,7 @@ def _generate(config: DataConfig, corpus: Corpus | None, hashes: dict[str, str])
 
 
 def folder_of_files(config: DataConfig, recipe: Path) -> Path | None:
-    """Return a recipe's folder if the files that it names lie there and not in the current folder.
-
-    Args:
-        config: section ``[data]`` of the recipe.
-        recipe: the recipe's path.
-    """
+    """Return the folder of a recipe if the files that its data name lie there and not in the current folder."""
     own = [Path(re.sub(r"(?<=\.zip):.*", "", file)) for file in (*config.train, *config.valid, *config.test)]
     if not own or any(file.exists() for file in own) or not all((recipe.parent / file).exists() for file in own):
         return None

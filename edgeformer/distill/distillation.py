@@ -6,8 +6,8 @@ The validation and test sets keep their references.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -20,29 +20,29 @@ from edgeformer.data.corpora import REPORT_FILE, CorpusReport, load_corpus, read
 from edgeformer.data.prepare import ensure_writable, write_parts, write_report
 from edgeformer.data.text import Pair, written_lines
 from edgeformer.distill.folder import (
+    BLOCKS,
     ORIGINAL,
-    Counts,
+    PROGRESS_FILE,
+    Block,
     Job,
     Progress,
-    append,
     refuse_other,
     resumed,
-    save,
     suffixes,
     tidy,
     writing,
 )
-from edgeformer.errors import ConfigError
+from edgeformer.errors import ConfigError, DataError
 from edgeformer.quality.scores import sentence_bleu
 from edgeformer_runtime.bundle.open import file_sha256
 from edgeformer_runtime.contract import MANIFEST_FILE
+from edgeformer_runtime.distributed.block_folder import BlockFolder
 from edgeformer_runtime.distributed.ray_workers import RayWorkers
-from edgeformer_runtime.files import locked_folder, staged_folder
-from edgeformer_runtime.translation import Translation
+from edgeformer_runtime.files import atomic_file, locked_folder, staged_folder, write_atomically
 from edgeformer_runtime.translator import Translator
 
-CHUNK = 1024
-"""Pairs between two commits; they are batched by length."""
+BLOCK = 1024
+"""Pairs that are translated together; they are batched by length."""
 
 Report = Callable[[int, int], None]
 """Called with the number of sentences done and their total."""
@@ -64,7 +64,7 @@ def distill(
 
     Altered copies (``data.augment``) are not translated: training makes them of the pairs that this writes. A pair
     keeps its reference if the teacher does not finish a translation of it. Once the corpus is read, memory holds one
-    chunk at a time.
+    block at a time.
 
     Args:
         teacher: an opened bundle.
@@ -74,7 +74,7 @@ def distill(
         resume: continue the distillation in ``out``.
         max_batch_tokens: maximum batch size in tokens.
         workers: processes that translate in place of ``teacher``, with the same bundle.
-        report: called after each chunk.
+        report: called after each block.
         settings: fields of :class:`Job`; the rest are the teacher's defaults or, when resuming, the former ones.
 
     Raises:
@@ -90,54 +90,51 @@ def distill(
     progress = None if resume else _begin(teacher, out, recipe, data_dir, settings)
     with locked_folder(out):
         progress = progress or resumed(out, recipe, settings)
-        job = progress.job
-        translated = partial(
-            _translated,
-            n_best=job.beam_size if job.closest else job.n_best,
-            beam_size=job.beam_size,
-            length_penalty=job.length_penalty,
-            max_batch_tokens=max_batch_tokens,
-        )
-        sources = ([pair[0] for pair in chunk] for chunk in _chunks(out, progress))
-        if workers is None:
-            translations = (translated(teacher, chunk) for chunk in sources)
-        else:
-            translations = (result for _, result in workers.map(translated, list(sources), in_order=True))
-        with closing(translations):
-            return _write_rest(out, progress, translations, report)
+        work = partial(_distilled, job=progress.job, max_batch_tokens=max_batch_tokens)
+        folder, total = BlockFolder(out / BLOCKS), progress.report.pairs["train"]
+        done = folder.done(progress.blocks)
+        rest = ((number, pairs) for number, pairs in enumerate(_blocks(out, progress)) if number not in done)
+        sentences = sum(min(progress.size, total - number * progress.size) for number in done)
+        report(sentences, total)
+        with closing(_results(work, rest, teacher, workers)) as results, writing(out):
+            for number, block in results:
+                folder.write(number, block)
+                sentences += min(progress.size, total - number * progress.size)
+                report(sentences, total)
+        with writing(out):
+            return _finish(out, progress, folder)
 
 
-def _chunks(out: Path, progress: Progress) -> Iterator[list[Pair]]:
-    """The original pairs that remain."""
+def _blocks(out: Path, progress: Progress) -> Iterator[list[Pair]]:
+    """The original pairs."""
     sources, targets = ((out / f"{ORIGINAL}.{language}").open("rb") for language in suffixes(progress.report))
     with sources, targets:
-        lines = islice(zip(sources, targets, strict=True), progress.counts.sentences, None)
-        while chunk := [(source.decode()[:-1], target.decode()[:-1]) for source, target in islice(lines, CHUNK)]:
-            yield chunk
+        lines = zip(sources, targets, strict=True)
+        for _ in range(progress.blocks):
+            yield [(source.decode()[:-1], target.decode()[:-1]) for source, target in islice(lines, progress.size)]
 
 
-def _write_rest(
-    out: Path, progress: Progress, translations: Iterator[dict[str, Translation]], report: Report
-) -> CorpusReport:
-    """Write the remaining chunks as their translations come."""
-    total, languages, choose = progress.report.pairs["train"], suffixes(progress.report), _chooser(progress.job)
-    report(progress.counts.sentences, total)
-    for chunk, translated in zip(_chunks(out, progress), translations, strict=True):
-        chosen, counts = _chosen(chunk, translated, choose, progress.counts)
-        with writing(out):
-            for side, language in enumerate(languages):
-                append(out / f"train.{language}", written_lines(pair[side] for pair in chosen))
-            progress = msgspec.structs.replace(progress, counts=counts)
-            save(out, progress)
-        report(counts.sentences, total)
-    with writing(out):
-        return _finish(out, progress)
+def _results(
+    work: Callable[[Translator, list[Pair]], bytes],
+    blocks: Iterator[tuple[int, list[Pair]]],
+    teacher: Translator,
+    workers: RayWorkers | None,
+) -> Generator[tuple[int, bytes]]:
+    """Yield the number and the result of each block as it is ready."""
+    if workers is None:
+        for number, pairs in blocks:
+            yield number, work(teacher, pairs)
+        return
+    numbered = list(blocks)
+    with closing(workers.map(work, [pairs for _, pairs in numbered])) as results:
+        for position, block in results:
+            yield numbered[position][0], block
 
 
 def _begin(
     teacher: Translator, out: Path, recipe: Recipe | None, data_dir: Path | None, settings: dict[str, Any]
 ) -> Progress:
-    """Write the original corpus, with an empty training part."""
+    """Write the original corpus, and beside it the settings."""
     if recipe is None:
         raise ConfigError("A recipe is required to start a distillation.")
     if out.is_dir() and any(out.iterdir()):
@@ -164,11 +161,11 @@ def _begin(
                 "corpus."
             )
     with staged_folder(out) as folder:
-        progress = Progress(job=job, data=recipe.data, report=write_parts(corpus, folder))
+        progress = Progress(job=job, data=recipe.data, report=write_parts(corpus, folder), size=BLOCK)
         for language in suffixes(progress.report):
             (folder / f"train.{language}").rename(folder / f"{ORIGINAL}.{language}")
-            (folder / f"train.{language}").touch()
-        save(folder, progress)
+        (folder / BLOCKS).mkdir()
+        write_atomically(folder / PROGRESS_FILE, msgspec.json.encode(progress))
     return progress
 
 
@@ -182,30 +179,32 @@ def _complete(out: Path, settings: dict[str, Any]) -> CorpusReport:
     return report
 
 
-def _finish(out: Path, progress: Progress) -> CorpusReport:
-    report, counts = progress.report, progress.counts
-    distilled = {
-        **msgspec.to_builtins(progress.job),
-        **msgspec.to_builtins(counts),
-        "corpus_sha256": report.provenance.sha256,
-    }
+def _finish(out: Path, progress: Progress, folder: BlockFolder) -> CorpusReport:
+    """Write the training part, and the report, which makes the corpus complete."""
+    report = progress.report
+    counts = {"sentences": report.pairs["train"], "pairs": 0, "too_long": 0, "unfinished": 0}
+    with ExitStack() as stack:
+        files = [stack.enter_context(atomic_file(out / name)) for name in report.files["train"]]
+        for number in range(progress.blocks):
+            try:
+                block = msgspec.json.decode(folder.read(number), type=Block)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise DataError(f"Block {number} in `{folder.path}` is damaged: {error}. Remove it.") from None
+            for side, file in enumerate(files):
+                file.write(written_lines(pair[side] for pair in block.pairs))
+            counts["pairs"] += len(block.pairs)
+            counts["too_long"] += block.too_long
+            counts["unfinished"] += block.unfinished
+    distilled = {**msgspec.to_builtins(progress.job), **counts, "corpus_sha256": report.provenance.sha256}
     report = msgspec.structs.replace(
         report,
         provenance=msgspec.structs.replace(report.provenance, distilled=distilled),
-        pairs={**report.pairs, "train": counts.pairs},
+        pairs={**report.pairs, "train": counts["pairs"]},
         files={**report.files, "train": {name: file_sha256(out / name) for name in report.files["train"]}},
     )
     write_report(out, report)
     tidy(out, report)
     return report
-
-
-def _translated(teacher: Translator, sources: Sequence[str], **options: Any) -> dict[str, Translation]:
-    """Translations of the distinct sources, except those with more tokens than the teacher accepts."""
-    sources = list(dict.fromkeys(sources))
-    excluded = teacher.too_long(sources)
-    texts = [source for index, source in enumerate(sources) if index not in excluded]
-    return dict(zip(texts, teacher.translate(texts, return_scores=False, **options), strict=True))
 
 
 Chooser = Callable[[list[str], str], list[str]]
@@ -221,10 +220,21 @@ def _chooser(job: Job) -> Chooser:
     ]  # ties go to the better hypothesis
 
 
-def _chosen(
-    pairs: Sequence[Pair], translations: dict[str, Translation], choose: Chooser, counts: Counts
-) -> tuple[list[Pair], Counts]:
-    """The pairs to write, and the updated counts."""
+def _distilled(teacher: Translator, pairs: Sequence[Pair], *, job: Job, max_batch_tokens: int) -> bytes:
+    """Translate the sources of a block, except those with more tokens than the teacher accepts; return a
+    :class:`~edgeformer.distill.folder.Block` as JSON."""
+    sources = list(dict.fromkeys(source for source, _ in pairs))
+    excluded = teacher.too_long(sources)
+    sources = [source for index, source in enumerate(sources) if index not in excluded]
+    translated = teacher.translate(
+        sources,
+        return_scores=False,
+        n_best=job.beam_size if job.closest else job.n_best,
+        beam_size=job.beam_size,
+        length_penalty=job.length_penalty,
+        max_batch_tokens=max_batch_tokens,
+    )
+    translations, choose = dict(zip(sources, translated, strict=True)), _chooser(job)
     chosen: list[Pair] = []
     long = unfinished = 0
     for source, target in pairs:
@@ -235,9 +245,4 @@ def _chosen(
         long += translation is None
         unfinished += translation is not None and not texts
         chosen += [(source, text) for text in (choose(texts, target) if texts else [target])]
-    return chosen, Counts(
-        sentences=counts.sentences + len(pairs),
-        pairs=counts.pairs + len(chosen),
-        too_long=counts.too_long + long,
-        unfinished=counts.unfinished + unfinished,
-    )
+    return msgspec.json.encode(Block(pairs=chosen, too_long=long, unfinished=unfinished))

@@ -1,15 +1,11 @@
-"""The folder of a distillation in progress: its settings and how far it is.
-
-Text is written in chunks. After each chunk a small file records how many lines of the text are valid, so the work can
-be stopped at any point: whatever follows the last recorded chunk is dropped, and the result is the same byte for byte.
-"""
+"""The folder of a distillation in progress: its settings, and a file for each block of pairs that is done, so that the
+work can be stopped at any point, and the result is the same byte for byte."""
 
 from __future__ import annotations
 
-import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +13,16 @@ import msgspec
 
 from edgeformer.config import DataConfig, Recipe
 from edgeformer.data.corpora import CorpusReport
+from edgeformer.data.text import Pair
 from edgeformer.errors import ConfigError, DataError
 from edgeformer_runtime.bundle.open import file_sha256
-from edgeformer_runtime.files import write_atomically
-from edgeformer_runtime.temporaries import clear_stale
+from edgeformer_runtime.files import clear_stale
 
 PROGRESS_FILE = "progress.json"
 ORIGINAL = "original"
 """Name of the files with the original training pairs, which are kept until the work is complete."""
+BLOCKS = "blocks"
+"""Name of the folder with the blocks that are done."""
 
 
 class Job(msgspec.Struct, kw_only=True, frozen=True):
@@ -45,33 +43,36 @@ class Job(msgspec.Struct, kw_only=True, frozen=True):
     tokenizer of sacreBLEU (sequence-level interpolation)."""
 
 
-class Counts(msgspec.Struct, kw_only=True, frozen=True):
-    """Progress of the work."""
+class Block(msgspec.Struct, kw_only=True, frozen=True):
+    """What became of some consecutive pairs."""
 
-    sentences: int = 0
-    """Pairs read."""
-    pairs: int = 0
-    """Pairs written; more than were read if several translations of each are kept."""
-    too_long: int = 0
+    pairs: list[Pair]
+    """Pairs to write; more than were read if several translations of each are kept."""
+    too_long: int
     """Pairs that keep their reference because the source has more tokens than the teacher accepts."""
-    unfinished: int = 0
+    unfinished: int
     """Pairs that keep their reference because every translation is empty or reached the length limit."""
 
 
 class Progress(msgspec.Struct, kw_only=True, frozen=True):
-    """Content of :data:`PROGRESS_FILE`."""
+    """Content of :data:`PROGRESS_FILE`, which is written at the beginning."""
 
     job: Job
     data: DataConfig
     """Section ``[data]`` of the recipe."""
     report: CorpusReport
     """Of the original corpus."""
-    counts: Counts = Counts()
+    size: int
+    """Pairs of a block."""
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks."""
+        return -(-self.report.pairs["train"] // self.size)
 
 
 def resumed(out: Path, recipe: Recipe | None, settings: dict[str, Any]) -> Progress:
-    """Read the progress of an interrupted distillation, check that it is resumed with the same settings, and drop the
-    text that was written after the last record of the progress.
+    """Read the settings of an interrupted distillation, and check that it is resumed with the same ones.
 
     Args:
         out: the folder.
@@ -94,11 +95,9 @@ def resumed(out: Path, recipe: Recipe | None, settings: dict[str, Any]) -> Progr
         keys = ", ".join(f"`data.{key}`" for key in now if now[key] != before[key])
         raise ConfigError(f"`{out}` was started with another recipe, which differs in {keys}; leave RECIPE out.")
     for language, sha256 in zip(suffixes(progress.report), progress.report.files["train"].values(), strict=True):
-        original, written = out / f"{ORIGINAL}.{language}", out / f"train.{language}"
+        original = out / f"{ORIGINAL}.{language}"
         if not original.is_file() or file_sha256(original) != sha256:
             raise DataError(f"`{original}` is missing or has changed; start again in another folder.")
-        if not written.is_file() or not _cut(written, progress.counts.pairs):
-            raise DataError(f"`{written}` is shorter than before; start again in another folder.")
     return progress
 
 
@@ -125,6 +124,7 @@ def tidy(out: Path, report: CorpusReport) -> None:
     """Remove what only served to resume, and files that an interruption left half written."""
     for path in (out / PROGRESS_FILE, *(out / f"{ORIGINAL}.{language}" for language in suffixes(report))):
         path.unlink(missing_ok=True)
+    shutil.rmtree(out / BLOCKS, ignore_errors=True)
     clear_stale(out)
 
 
@@ -147,24 +147,3 @@ def writing(out: Path) -> Iterator[None]:
             f"`{out}` cannot be written: {error.strerror}. What has been translated is kept; once that is fixed, "
             "continue with --resume."
         ) from None
-
-
-def append(path: Path, content: bytes) -> None:
-    """Write at the end of a file, and wait until it is on the disk."""
-    with path.open("ab") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _cut(path: Path, lines: int) -> bool:
-    """Drop what follows the first lines of a file; returns whether it has as many."""
-    with path.open("r+b") as file:
-        kept = sum(line.endswith(b"\n") for line in islice(file, lines))
-        file.truncate(file.tell())
-    return kept == lines
-
-
-def save(folder: Path, progress: Progress) -> None:
-    """Record the progress, which makes what has been written valid."""
-    write_atomically(folder / PROGRESS_FILE, msgspec.json.encode(progress))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import os
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,8 +14,9 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -30,6 +33,8 @@ MAX_UNPACKED = 4
 """Size of all unpacked files, in multiples of the size of what they are packed in."""
 MAX_SMALL = 64 << 20
 """Size of unpacked files that is always allowed, in bytes."""
+MAX_TEXT = 64 << 20
+"""Size of a vocabulary or of a JSON file, in bytes."""
 MAX_YAML = 1 << 20
 MAX_SCALAR = 4096
 """Characters of a value in YAML; some numbers take time that grows with the square of their length."""
@@ -40,6 +45,7 @@ NEEDED = {".safetensors", ".bin", ".npz", ".spm", ".model", ".json", ".txt", ".y
 """Suffixes of files that models need."""
 ZIPPED = {".npz", ".argosmodel"}
 """Suffixes of those that are zip files."""
+T = TypeVar("T")
 
 
 @contextmanager
@@ -61,11 +67,7 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def read_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays of an ``.npz`` file, without objects.
-
-    Raises:
-        ImporterError: the file is damaged, has too many arrays, or is a compression bomb.
-    """
+    """Read the arrays of an ``.npz`` file, without objects."""
     with open_zip(path) as archive:
         entries = archive.infolist()
         if sum(entry.file_size for entry in entries) > MAX_EXPANSION * path.stat().st_size:
@@ -75,19 +77,10 @@ def read_npz(path: Path) -> dict[str, NDArray[Any]]:
 
 def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
     with archive.open(entry) as stream:
-        version = np.lib.format.read_magic(stream)
-        read_header = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }[version]
-        shape, fortran_order, dtype = read_header(stream, max_header_size=MAX_HEADER)
-        if dtype.hasobject:
-            raise ImporterError(f"Array `{entry.filename}` has Python objects, which are not read.")
-        expected = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        data = stream.read(expected + 1)
-        if len(data) != expected or len(shape) > 8:
-            raise ImporterError(f"Array `{entry.filename}` has {len(data):,} bytes, but its shape needs {expected:,}.")
-    return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran_order else "C")
+        array: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False, max_header_size=MAX_HEADER)
+        if stream.read(1):
+            raise ImporterError(f"Array `{entry.filename}` has more bytes than its shape needs.")
+    return array
 
 
 def plain_files(archive: zipfile.ZipFile) -> dict[str, str]:
@@ -114,9 +107,6 @@ def unpacked(path: Path, members: Callable[[zipfile.ZipFile], Mapping[str, str]]
     Args:
         path: the zip file or the folder.
         members: returns which members of a zip file to unpack, and names to write them under, relative to the folder.
-
-    Raises:
-        ImporterError: a file is damaged, or a compression bomb.
     """
     with TemporaryDirectory() as name:
         if path.is_dir():
@@ -176,15 +166,7 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def refuse_pointer(path: Path, data: bytes | None = None) -> None:
-    """Refuse what git has instead of a large file.
-
-    Args:
-        path: the file.
-        data: its content, or the start of that; by default, it is read.
-
-    Raises:
-        ImporterError: it is such a pointer.
-    """
+    """Refuse what git has instead of a large file, whose start is read unless ``data`` is its content."""
     if data is None:
         with path.open("rb") as stream:
             data = stream.read(len(POINTER))
@@ -197,15 +179,66 @@ def refuse_pointer(path: Path, data: bytes | None = None) -> None:
 def refuse_unusable(path: Path) -> None:
     """Refuse a file, or a folder with a file that a model needs, that is what git has instead of a large file, or
     the beginning of a zip file.
-
-    Raises:
-        ImporterError: there is such a file.
     """
     for file in (path, *path.glob("*"), *path.glob("model/*")):
         if file.suffix in NEEDED and file.is_file():
             refuse_pointer(file)
             if file.suffix in ZIPPED and not zipfile.is_zipfile(file):
                 raise ImporterError(f"`{file}` is damaged: it is incomplete, or not a zip file. Download it again.")
+
+
+class Reader:
+    """Reads from a file of a known size; raises ``ValueError`` where it ends too early, before it allocates."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self.remaining = stream, os.fstat(stream.fileno()).st_size
+
+    def take(self, size: int) -> bytes:
+        """The next bytes."""
+        data = self._stream.read(size) if size <= self.remaining else b""
+        if len(data) != size:
+            raise ValueError("it ends too early")
+        self.remaining -= size
+        return data
+
+    def numbers(self, layout: str) -> tuple[int, ...]:
+        """The next numbers, as :mod:`struct` describes them."""
+        return struct.unpack(layout, self.take(struct.calcsize(layout)))
+
+    def number(self, layout: str) -> int:
+        """The next number."""
+        (value,) = self.numbers(layout)
+        return value
+
+
+@contextmanager
+def open_binary(path: Path) -> Iterator[Reader]:
+    """Open a binary file; a ``ValueError`` while it is read says how it is damaged."""
+    try:
+        with path.open("rb") as stream:
+            yield Reader(stream)
+    except OSError as error:
+        raise ImporterError(f"`{path}` cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise ImporterError(f"`{path}` is damaged, or of another format: {error}. Download it again.") from None
+
+
+def begins(path: Path, check: Callable[[Reader], bool]) -> bool:
+    """Whether the beginning of a file is that of a format; ``False`` if it cannot be read."""
+    try:
+        with open_binary(path) as reader:
+            return check(reader)
+    except ImporterError:
+        return False
+
+
+def read_json(path: Path, kind: type[T], limit: int = MAX_TEXT) -> T:
+    """Read a JSON file that has a value of a type."""
+    try:
+        # Some files have NaN or infinity, which msgspec's own parser does not take.
+        return msgspec.convert(json.loads(read_bytes(path, limit)), kind)
+    except (ValueError, RecursionError) as error:
+        raise ImporterError(f"`{path}` is damaged: {error}. Download it again.") from None
 
 
 def parse_yaml(text: str) -> Any:
@@ -232,11 +265,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def sha256_of(paths: Sequence[Path]) -> dict[str, str]:
-    """SHA-256 of each file, by its name.
-
-    Raises:
-        ImporterError: a file cannot be read.
-    """
+    """SHA-256 of each file, by its name."""
     hashes = {}
     for path in paths:
         try:

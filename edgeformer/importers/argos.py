@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace as changed
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.archive import open_zip, read_bytes, sha256_of, unpacked
+from edgeformer.importers.archive import open_zip, read_json, sha256_of, unpacked
 from edgeformer.importers.ctranslate2.importer import MODEL, is_ctranslate2, read_ctranslate2
 from edgeformer.importers.ctranslate2.vocabularies import checked
 from edgeformer.importers.model import ImportedModel
@@ -18,8 +18,6 @@ from edgeformer.importers.registry import NOTHING, Given, Importer
 from edgeformer_runtime.bundle.generation import Generation
 
 METADATA, PIECES, SUBWORDS, FOLDER = "metadata.json", "sentencepiece.model", "bpe.model", "model"
-MAX_METADATA = 1 << 20
-"""Size of the metadata, in bytes."""
 GENERATION = Generation(beam_size=4, length_penalty=0.2, length_includes_end=True)
 """Options that Argos Translate passes to CTranslate2."""
 NOTE = (
@@ -39,15 +37,7 @@ class Metadata(msgspec.Struct, frozen=True):
 
 
 def read_argos(path: Path, given: Given = NOTHING) -> ImportedModel:
-    """Read a package of Argos Translate, which has all that it needs.
-
-    Args:
-        path: the ``.argosmodel`` file, or the folder that it unpacks to.
-        given: not used.
-
-    Raises:
-        ImporterError: it is damaged, or has something that the family cannot represent.
-    """
+    """Read a package of Argos Translate, a file or the folder that it unpacks to, which has all that it needs."""
     if path.is_dir():
         return _from_folder(path)
     with unpacked(path, _members) as folder:
@@ -55,7 +45,7 @@ def read_argos(path: Path, given: Given = NOTHING) -> ImportedModel:
 
 
 def _from_folder(folder: Path) -> ImportedModel:
-    metadata = _metadata(folder / METADATA)
+    metadata = read_json(folder / METADATA, Metadata)
     if metadata.type != "translate":
         raise ImporterError(f"The package is of the type `{metadata.type}`, and not for translation.")
     pieces, subwords = folder / PIECES, folder / SUBWORDS
@@ -81,20 +71,8 @@ def _from_folder(folder: Path) -> ImportedModel:
     )
 
 
-def _metadata(path: Path) -> Metadata:
-    data = read_bytes(path, MAX_METADATA)
-    try:
-        return msgspec.json.decode(data, type=Metadata)
-    except (msgspec.DecodeError, ValueError) as error:
-        raise ImporterError(f"`{path.name}` of the package is damaged: {error}.") from None
-
-
 def _members(archive: zipfile.ZipFile) -> dict[str, str]:
-    """Names in the archive of the files that are needed, and names to write them under.
-
-    Raises:
-        ImporterError: there is no package in it, or there are several.
-    """
+    """Names in the archive of the files that are needed, and names to write them under."""
     names = archive.namelist()
     roots = {PurePosixPath(name).parts[0] for name in names if name.endswith(f"/{METADATA}")}
     roots = {root for root in roots if f"{root}/{METADATA}" in names}

@@ -29,12 +29,9 @@ def codes(names: Iterable[str], pattern: re.Pattern[str]) -> dict[str, str]:
 
 
 def with_tags(tokens: Mapping[str, str]) -> dict[str, str]:
-    """Add BCP 47 tags to the codes of a model: ``fr`` for ``fra``, ``fr_XX`` or ``fra_Latn``.
+    """Add BCP 47 tags to the codes of a model, which have tokens: ``fr`` for ``fra``, ``fr_XX`` or ``fra_Latn``.
 
     A code of the model keeps its meaning; a tag that stands for two of them stands for the first.
-
-    Args:
-        tokens: token of each language, by the model's code.
     """
     languages = dict(tokens)
     for code, token in tokens.items():

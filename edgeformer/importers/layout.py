@@ -1,6 +1,7 @@
 """The modules of a Transformer, from a table with a toolkit's name for each of ours.
 
 ``{}`` in both names is the number of the layer, and modules with the same name of theirs are one below the other there.
+Position tables are as the toolkits' own engines compute them.
 """
 
 from __future__ import annotations
@@ -111,12 +112,7 @@ def _weight(ours: str, config: TransformerConfig, d_ff: int) -> tuple[tuple[int,
 
 
 def tied_tables(source: FloatArray, target: FloatArray, output: FloatArray) -> tuple[str, Weights]:
-    """Find out which tables of tokens are one.
-
-    Args:
-        source: the source embedding, ``(V, D)``.
-        target: the target embedding.
-        output: the output projection.
+    """Find out which tables of tokens, all ``(V, D)``, are one.
 
     Returns:
         ``tied_embeddings``, and the weights, equal ones once.
@@ -128,3 +124,19 @@ def tied_tables(source: FloatArray, target: FloatArray, output: FloatArray) -> t
     if not projection:
         weights[OUTPUT_TABLE] = output
     return TYING[inputs, projection], weights
+
+
+def halves(length: int, width: int, *, denominator: float, start: int = 0) -> FloatArray:
+    """Sines in the left half and cosines in the right one, in float32.
+
+    Args:
+        length: number of positions.
+        width: width of the table (D).
+        denominator: what divides the index of a frequency: ``D / 2 - 1`` in Marian and in fairseq, so that the lowest
+            frequency is exactly 1 / 10,000, and ``D / 2`` in the ports to Hugging Face's Marian and to CTranslate2.
+        start: number of the first position.
+    """
+    position = np.arange(start, start + length, dtype=np.float64)[:, None]
+    frequency = np.exp(-np.log(10_000.0) * np.arange(width // 2) / denominator)
+    angle = position * frequency
+    return np.concatenate((np.sin(angle), np.cos(angle)), axis=1).astype(np.float32)

@@ -63,7 +63,6 @@ def read_model(
         ConfigError: the format or a language is unknown, the name malformed, or a tokenizer not one that the model
             needs.
         DataError: the model cannot be downloaded.
-        ImporterError: the model is damaged, or has something that the families cannot represent.
     """
     given = Given(source_language=source_language, target_language=target_language, tokenizers=tuple(tokenizers))
     downloaded = source if isinstance(source, Downloaded) else fetch(source)
@@ -124,11 +123,7 @@ def _is_tar(path: Path) -> bool:
 
 
 def _refuse_special(path: Path) -> None:
-    """Refuse pipes and devices, which would be waited for.
-
-    Raises:
-        ImporterError: there is one.
-    """
+    """Refuse pipes and devices, which would be waited for."""
     for file in (path, *path.glob("*"), *path.glob("model/*")):
         if file.exists() and not file.is_file() and not file.is_dir():
             raise ImporterError(f"`{file}` is neither a file nor a folder.")

@@ -94,11 +94,7 @@ def _recipe(imported: ImportedModel) -> Recipe:
 
 
 def _model(recipe: Recipe, imported: ImportedModel, source_vocab_size: int, target_vocab_size: int) -> EncoderDecoder:
-    """Build the model and fill in the weights.
-
-    Raises:
-        ImporterError: an array is missing, superfluous, or of another shape.
-    """
+    """Build the model and fill in the weights, none of which may be missing, superfluous, or of another shape."""
     import torch
 
     try:

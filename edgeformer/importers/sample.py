@@ -23,14 +23,9 @@ LONGEST = 20
 
 
 def readable_text(tokenizer: Tokenizer, language: str) -> list[str]:
-    """Text that a model can read; always the same.
+    """Text of a language that a model can read; always the same.
 
-    Args:
-        tokenizer: tokenizer of the source side.
-        language: BCP 47 tag.
-
-    Returns:
-        :func:`sample_text` if the vocabulary has almost all of its tokens; otherwise, random entries of the vocabulary.
+    It is :func:`sample_text` if the vocabulary has almost all of its tokens; otherwise, random entries of that.
     """
     lines = sample_text(language)
     if tokenizer.unknown_share(lines) <= MAX_UNKNOWN:
@@ -43,12 +38,7 @@ def readable_text(tokenizer: Tokenizer, language: str) -> list[str]:
 
 
 def sample_text(language: str, count: int = SENTENCES) -> list[str]:
-    """Names of languages and countries, and dates; always the same.
-
-    Args:
-        language: BCP 47 tag; English, if it is empty or unknown.
-        count: number of lines, at most.
-    """
+    """Names of languages and countries, and dates; in English if the BCP 47 tag is not known. Always the same."""
     try:
         locale = Locale.parse(language.replace("-", "_") or "en")
     except (UnknownLocaleError, ValueError):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeformer.quality.interval import Interval
 from edgeformer.quality.scores import bleu_metric
 
 RESAMPLES = 1000
@@ -101,3 +101,20 @@ def interval_of(values: NDArray[np.float64]) -> Interval:
     """Return the central 95 % of a statistic's values on resampled data."""
     low, high = np.percentile(values, [2.5, 97.5]).tolist()
     return Interval(low=low, high=high)
+
+
+class Interval(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A 95 % confidence interval."""
+
+    low: float
+    """Lower end."""
+    high: float
+    """Upper end."""
+
+    def contains(self, value: float) -> bool:
+        """Whether a value is inside, ends included."""
+        return self.low <= value <= self.high
+
+    def __format__(self, spec: str) -> str:
+        """Format both ends: ``f"{interval:+.2f}"`` is ``-0.05 to +0.30``."""
+        return f"{self.low:{spec}} to {self.high:{spec}}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from edgeformer.errors import ConfigError
-from edgeformer_runtime.decoding.scoring import score_batches
+from edgeformer_runtime.decoding.forced_steps import score_batches
 from edgeformer_runtime.decoding.session import longest_target
 from edgeformer_runtime.translator import AnyTranslator
 

@@ -11,7 +11,7 @@ from edgeformer.errors import ConfigError
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.engine.cpus import divide_for_many
-from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.engine.session import BundleSession
 from edgeformer_runtime.errors import DeviceError
 from edgeformer_runtime.translator import AnyTranslator, Translator
 
@@ -27,7 +27,13 @@ def is_bundle(path: Path) -> bool:
 
 
 def open_translator(
-    path: Path, *, device: str = "cpu", threads: int = 0, truncate: bool = False, shortlist: bool = True
+    path: Path,
+    *,
+    device: str = "cpu",
+    threads: int = 0,
+    truncate: bool = False,
+    shortlist: bool = True,
+    engine: str = "auto",
 ) -> AnyTranslator:
     """Open a bundle, or a run folder with torch.
 
@@ -37,6 +43,7 @@ def open_translator(
         threads: CPU threads per operator; 0 for workers of one thread on every CPU, or torch's default.
         truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
         shortlist: restrict the search of a bundle by its shortlist, if it has one.
+        engine: what runs a bundle; see :meth:`edgeformer_runtime.Translator.open`.
 
     Raises:
         BundleError: the bundle is damaged, or not supported by this runtime.
@@ -58,6 +65,7 @@ def open_translator(
             workers=workers,
             truncate=truncate,
             shortlist=shortlist,
+            engine=engine,
         )
 
     import torch
@@ -93,6 +101,6 @@ def run_translator(run: Run, model: EncoderDecoder, *, truncate: bool = False) -
 def kind_of(translator: AnyTranslator) -> str:
     """Name a translator in reports: ``bundle`` with its precisions, or ``torch``."""
     session = translator.session
-    if not isinstance(session, OnnxSession):
+    if not isinstance(session, BundleSession):
         return "torch"
     return f"bundle {'+'.join(sorted(set(session.bundle.manifest.precision.values())))}"

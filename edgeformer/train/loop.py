@@ -1,4 +1,4 @@
-"""The loop that trains: batches to gradients to updates, until there is a reason to stop."""
+"""The loop that trains: batches to gradients to updates, until there is a reason to stop; and its optimizer."""
 
 from __future__ import annotations
 
@@ -93,6 +93,25 @@ def seed_dropout(seed: int, batch: int, rank: int) -> None:
 
 
 def _tensors(fabric: Fabric, batch: Batch) -> tuple[Tensor, ...]:
-    """Inputs of :class:`~edgeformer.train.objective.Objective` on the device."""
+    """Inputs of :class:`~edgeformer.train.loss.Objective` on the device."""
     arrays = (batch.source, batch.source_length, batch.target, batch.labels)
     return tuple(fabric.to_device(torch.from_numpy(array)) for array in arrays)
+
+
+def build_optimizer(module: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    """Return AdamW (Loshchilov and Hutter 2019) that leaves biases and norms undecayed; without decay it is Adam.
+
+    Decayed are matrices and other tensors of several axes, unless their names say that they are biases, as a table of
+    biases by distance does.
+    """
+    decayed: list[nn.Parameter] = []
+    plain: list[nn.Parameter] = []
+    for name, parameter in module.named_parameters():
+        (decayed if parameter.ndim > 1 and "bias" not in name else plain).append(parameter)
+    return torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": config.weight_decay}, {"params": plain, "weight_decay": 0.0}],
+        lr=config.learning_rate,
+        betas=config.adam_betas,
+        eps=config.adam_eps,
+        fused=True,
+    )

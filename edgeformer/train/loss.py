@@ -1,16 +1,18 @@
-"""Label-smoothed cross-entropy over the true tokens of a batch."""
+"""Label-smoothed cross-entropy over the true tokens of a batch, and the model together with this loss."""
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-CHUNK = 2**18
-"""Logits processed at a time on CPU: in fp32 they fit a core's cache, which matters for large vocabularies."""
-PROJECTED_CHUNK = 2**22
-"""The same if the projection is included: enough rows for an efficient matrix product."""
+from edgeformer.model.base import EncoderDecoder
+
+CHUNK = 2**22
+"""Logits computed at a time on CPU: enough rows for an efficient matrix product."""
 GPU_CHUNK = 2**26
 """The same on other devices: limits memory, but launches few kernels."""
 
@@ -36,9 +38,11 @@ def smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.
         labels: ``(N, T)``, int64; negative for padding.
         smoothing: probability mass spread over the vocabulary.
     """
-    flat = labels.flatten()
-    loss, nll = _SmoothedCrossEntropy.apply(logits.flatten(0, -2), flat, smoothing)  # type: ignore[no-untyped-call] # torch
-    return LossSums(loss, nll, (flat >= 0).sum())
+    true = labels.flatten() >= 0
+    chosen, flat = logits.flatten(0, -2)[true].float(), labels.flatten()[true]
+    nll = nn.functional.cross_entropy(chosen, flat, reduction="sum")
+    loss = nn.functional.cross_entropy(chosen, flat, reduction="sum", label_smoothing=smoothing) if smoothing else nll
+    return LossSums(loss, nll.detach(), true.sum())
 
 
 def projected_cross_entropy(
@@ -79,7 +83,7 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         weight = weight.to(features.dtype)
         nll = torch.empty(len(features), device=features.device)
         on_label = torch.empty_like(nll)
-        for part in _chunks(len(features), vocab_size, features.device, PROJECTED_CHUNK):
+        for part in _chunks(len(features), vocab_size, features.device):
             chunk, label = features[part], labels[part]
             logits = nn.functional.linear(chunk, weight, None if bias is None else bias.to(weight.dtype))
             probability = logits.softmax(-1)
@@ -113,45 +117,44 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         return *scaled, None, None
 
 
-class _SmoothedCrossEntropy(torch.autograd.Function):
-    """Processes rows in chunks and keeps only the logits and one number per row for the backward pass.
+def _chunks(rows: int, vocab_size: int, device: torch.device) -> list[slice]:
+    size = max(1, (CHUNK if device.type == "cpu" else GPU_CHUNK) // vocab_size)
+    return [slice(start, start + size) for start in range(0, rows, size)]
 
-    Torch's own ``cross_entropy`` writes log-probabilities and, with smoothing, two dense gradients as large as the
-    logits.
+
+class Objective(nn.Module):
+    """Label-smoothed cross-entropy of a model, with ``label_smoothing`` of the probability spread over the vocabulary.
+
+    For a model that declares ``has_features``, the logits of a batch are never held all at once.
     """
 
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, labels: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-        normalizer = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
-        mean = torch.zeros_like(normalizer)
-        for part in _chunks(len(logits), logits.shape[1], logits.device, CHUNK):
-            chunk = logits[part].float()
-            torch.logsumexp(chunk, -1, out=normalizer[part])
-            if smoothing:
-                mean[part] = chunk.mean(-1)
-        padding, labels = labels < 0, labels.clamp_min(0)
-        nll = normalizer - logits.gather(1, labels[:, None])[:, 0].float()
-        loss = nll if not smoothing else torch.lerp(nll, normalizer - mean, smoothing)
-        ctx.save_for_backward(logits, labels, padding, normalizer)
-        ctx.smoothing = smoothing
-        nll_sum = nll.masked_fill(padding, 0).sum()
-        ctx.mark_non_differentiable(nll_sum)
-        return loss.masked_fill(padding, 0).sum(), nll_sum
+    def __init__(self, model: EncoderDecoder, label_smoothing: float) -> None:
+        super().__init__()
+        self.model, self.label_smoothing = model, label_smoothing
 
-    @staticmethod
-    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, None, None]:
-        logits, labels, padding, normalizer = ctx.saved_tensors
-        scale = torch.where(padding, 0, grad_outputs[0])[:, None]
-        gradient = torch.empty_like(logits)
-        for part in _chunks(len(logits), logits.shape[1], logits.device, CHUNK):
-            # d loss / d logits = softmax - target distribution
-            chunk = torch.sub(logits[part], normalizer[part, None]).exp_()
-            chunk.sub_(ctx.smoothing / logits.shape[1])
-            chunk[torch.arange(len(chunk), device=chunk.device), labels[part]] += ctx.smoothing - 1
-            gradient[part] = chunk.mul_(scale[part])
-        return gradient, None, None
+    def forward(self, source: Tensor, source_length: Tensor, target: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss summed over all true tokens, ``()``, float32.
+
+        Args:
+            source: token ids, ``(N, S)``, int64.
+            source_length: true lengths, ``(N,)``, int64.
+            target: decoder input, ``(N, T)``, int64.
+            labels: the next token of each target position, ``(N, T)``, int64.
+        """
+        model, device = self.model, source.device.type
+        with _uncached_autocast(device), _attention_backend(device):
+            if model.has_features:
+                features = model.features(source, source_length, target)
+                return projected_cross_entropy(features, model.projection, labels, self.label_smoothing).loss
+            return smoothed_cross_entropy(model(source, source_length, target), labels, self.label_smoothing).loss
 
 
-def _chunks(rows: int, vocab_size: int, device: torch.device, cpu_chunk: int) -> list[slice]:
-    size = max(1, (cpu_chunk if device.type == "cpu" else GPU_CHUNK) // vocab_size)
-    return [slice(start, start + size) for start in range(0, rows, size)]
+def _uncached_autocast(device: str) -> AbstractContextManager[None]:
+    """Cast a weight at each use: through one cached bf16 copy, gradients of several uses would be summed in bf16."""
+    enabled = torch.is_autocast_enabled(device)
+    return torch.autocast(device, torch.get_autocast_dtype(device), enabled, cache_enabled=False)
+
+
+def _attention_backend(device: str) -> AbstractContextManager[None]:
+    """Plain matrix products on CPU, where torch's fused kernel takes several times as long for sentences in bf16."""
+    return sdpa_kernel(SDPBackend.MATH) if device == "cpu" else nullcontext()

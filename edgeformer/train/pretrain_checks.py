@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.metadata import entry_points
-from typing import Protocol
 
 from edgeformer.errors import ConfigError, EdgeformerError
 from edgeformer.model.base import EncoderDecoder
@@ -12,15 +12,9 @@ PRETRAIN_CHECKS = "edgeformer.pretrain_checks"
 """Entry-point group of the checks."""
 
 
-class PretrainCheck(Protocol):
-    """Checks an untrained model that satisfies the contract of model families."""
-
-    def __call__(self, model: EncoderDecoder) -> None:
-        """Check the model, which is not used afterwards.
-
-        Raises:
-            EdgeformerError: the model must be changed before training is worthwhile.
-        """
+PretrainCheck = Callable[[EncoderDecoder], None]
+"""Checks an untrained model that satisfies the contract of model families, and that is not used afterwards; raises an
+``EdgeformerError`` if the model must be changed before training is worthwhile."""
 
 
 def installed_checks() -> list[PretrainCheck]:

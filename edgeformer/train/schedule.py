@@ -55,12 +55,7 @@ class Schedule:
         self._clock: deque[float] = deque(maxlen=6)
 
     def advance(self, step: int, minutes: float) -> float:
-        """Return the position of an update; to be called once for each.
-
-        Args:
-            step: its number, starting at 1.
-            minutes: training time, validations included.
-        """
+        """Return the position of an update, counted from 1, after some training time; to be called once for each."""
         config = self.config
         goal, updates_left, speed = float(step), float(config.max_steps - step + 1), 1
         if config.max_minutes is not None:

@@ -47,14 +47,7 @@ StopReason = LimitReached | Interrupted
 def limit_reached(
     config: TrainConfig, step: int, minutes: float, validations: Sequence[Validation]
 ) -> LimitReached | None:
-    """Return the limit that ends a training at this point, or ``None``.
-
-    Args:
-        config: section ``[train]``.
-        step: updates made.
-        minutes: training time.
-        validations: all validations so far.
-    """
+    """Return the limit that ends a training after so many updates and minutes and these validations, or ``None``."""
     if step >= config.max_steps:
         return LimitReached("max_steps", config.max_steps)
     if config.max_minutes is not None and minutes >= config.max_minutes:

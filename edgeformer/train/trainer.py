@@ -22,15 +22,14 @@ from edgeformer.families import is_shipped, model_config
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.model.check import check_model
+from edgeformer.train.checkpoints.averaging import write_final_model
 from edgeformer.train.checkpoints.checkpoint import TrainingState
-from edgeformer.train.checkpoints.final_model import write_final_model
 from edgeformer.train.checkpoints.resume import limit_of_finished, require_checkpoint, resumable_recipe
 from edgeformer.train.checkpoints.weights import load_weights
 from edgeformer.train.cpu import prepare_for_cpu
 from edgeformer.train.initial import start_from
-from edgeformer.train.loop import run_updates
-from edgeformer.train.objective import Objective
-from edgeformer.train.optimizer import build_optimizer
+from edgeformer.train.loop import build_optimizer, run_updates
+from edgeformer.train.loss import Objective
 from edgeformer.train.pretrain_checks import installed_checks, run_checks
 from edgeformer.train.processes import launch, process_rank, uses_bf16, world_size
 from edgeformer.train.report.display import TrainingDisplay
@@ -50,8 +49,7 @@ from edgeformer.train.schedule import plan
 from edgeformer.train.stopping import Interrupted, LimitReached, StopReason, catch_signals, limit_reached
 from edgeformer.train.supervisor import Supervisor
 from edgeformer.train.validation import Validator
-from edgeformer_runtime.files import locked_folder
-from edgeformer_runtime.temporaries import clear_stale
+from edgeformer_runtime.files import clear_stale, locked_folder
 
 
 @dataclass(frozen=True, kw_only=True)

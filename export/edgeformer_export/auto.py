@@ -93,12 +93,11 @@ def export_best(
     model_graphs = ModelGraphs(run, target, progress=progress)
     choice = _measure(model_graphs, text, options, out, progress)
     while True:
-        chosen = choice.chosen
         try:
             return export_run(
                 run,
                 out,
-                precision=chosen,
+                precision=choice.chosen,
                 target=target,
                 overwrite=overwrite,
                 choice=choice,
@@ -106,14 +105,9 @@ def export_best(
                 progress=progress,
             )
         except ParityError as error:  # not the model after all, however good it was: choose again without it
-            if chosen == "fp32":
+            if choice.chosen == "fp32":
                 raise
-            candidates = tuple(
-                msgspec.structs.replace(entry, refused=str(error)) if entry.precision == chosen else entry
-                for entry in choice.candidates
-            )
-            chosen = choose(candidates, options.max_bleu_drop, options.optimize)
-            choice = msgspec.structs.replace(choice, candidates=candidates, chosen=chosen)
+            choice = choice.without(choice.chosen, str(error))
 
 
 def _measure(
@@ -144,12 +138,11 @@ def _measure(
                 continue
             translators[precision] = translator
             outputs[precision] = [translation.text for translation in translations]
-        clock_name, clock = _clock(options.threads)
-        times = timed(translators, text.sources, decode, clock, partial(progress, "Timing all precisions"))
+        times = timed(translators, text.sources, decode, partial(progress, "Timing all precisions"))
         sizes = {precision: open_bundle(Path(work) / precision).nbytes for precision in translators}
     candidates = tuple(_candidate(precision, outputs, text, times, sizes[precision]) for precision in translators)
     return Choice(
-        chosen=choose(candidates, options.max_bleu_drop, options.optimize),
+        chosen=choose(candidates, options.max_bleu_drop, options.optimize, failed),
         max_bleu_drop=options.max_bleu_drop,
         optimize=options.optimize,
         candidates=candidates,
@@ -162,7 +155,6 @@ def _measure(
         bleu_signature=score(outputs["fp32"], text.references, text.tokenize).bleu_signature,
         machine=machine_summary(),
         engine=f"onnxruntime {ENGINE_VERSION}",
-        clock=clock_name,
     )
 
 
@@ -174,17 +166,16 @@ def _candidate(
     size: int,
 ) -> Candidate:
     """Compare a precision with fp32."""
-    bleu, reference = (score(outputs[name], text.references, text.tokenize).bleu for name in (precision, "fp32"))
-    counts, reference_counts = (
-        sentence_counts(outputs[name], text.references, text.tokenize) for name in (precision, "fp32")
-    )
+    ours, reference = outputs[precision], outputs["fp32"]
+    bleu, reference_bleu = (score(lines, text.references, text.tokenize).bleu for lines in (ours, reference))
+    counts, reference_counts = (sentence_counts(lines, text.references, text.tokenize) for lines in (ours, reference))
     return Candidate(
         precision=precision,
         bytes=size,
         bleu=bleu,
-        drop=reference - bleu,
+        drop=reference_bleu - bleu,
         drop_interval=difference_interval(reference_counts, counts),
-        identical=sum(map(str.__eq__, outputs[precision], outputs["fp32"])),
+        identical=sum(map(str.__eq__, ours, reference)),
         milliseconds=float(np.median(times[precision])),
         ratio=float(np.median(times[precision] / times["fp32"])),
     )
@@ -194,7 +185,6 @@ def timed(
     translators: Mapping[Precision, Translator],
     sources: Sequence[str],
     options: DecodeOptions,
-    clock: Callable[[], float],
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> dict[Precision, NDArray[np.float64]]:
     """Time some of the sentences one at a time. Precisions take turns of a few sentences, so that a temporary slowdown
@@ -204,7 +194,6 @@ def timed(
         translators: opened bundles by precision.
         sources: sentences, of which :data:`TIMED_SENTENCES` of different lengths are timed.
         options: decoding options.
-        clock: returns seconds.
         progress: called with the fraction done, 0 … 1.
 
     Returns:
@@ -218,16 +207,8 @@ def timed(
             first = (number + start) % len(names)
             for name in names[first:] + names[:first]:
                 for sentence in range(start, min(start + TURN, len(chosen))):
-                    begin = clock()
+                    begin = time.perf_counter()
                     translators[name].translate([chosen[sentence]], options)
-                    times[name][number, sentence] = 1000 * (clock() - begin)
+                    times[name][number, sentence] = 1000 * (time.perf_counter() - begin)
         progress((number + 2) / (ROUNDS + 1))
     return times
-
-
-def _clock(threads: int) -> tuple[str, Callable[[], float]]:
-    """Processor time, which excludes other processes; elapsed time with several threads, or if the system's processor
-    clock is too coarse."""
-    if threads == 1 and time.get_clock_info("process_time").resolution < 1e-4:
-        return "processor time", time.process_time
-    return "elapsed time", time.perf_counter

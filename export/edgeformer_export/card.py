@@ -12,7 +12,7 @@ from edgeformer.data.corpora import TextOrigin
 from edgeformer.markdown import markdown_table
 from edgeformer_export.choice import COLUMNS, Choice
 from edgeformer_export.parity.report import ParityReport
-from edgeformer_export.report import ShortlistReport
+from edgeformer_export.shortlist.lists import ShortlistReport
 from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.bundle.report import TensorReport
 

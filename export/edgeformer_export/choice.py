@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal
 
 import msgspec
 
-from edgeformer.quality.interval import Interval
+from edgeformer.quality.bootstrap import Interval
 from edgeformer_runtime.precision import Precision
 
 Objective = Literal["latency", "size"]
@@ -35,8 +35,6 @@ class Candidate(msgspec.Struct, kw_only=True, frozen=True):
     """Median time per sentence, one at a time."""
     ratio: float
     """Median of the ratios to fp32's time for the same sentence in the same round."""
-    refused: str = ""
-    """Why it was not exported although it was the best, as a sentence; empty if it was not refused."""
 
 
 class Choice(msgspec.Struct, kw_only=True, frozen=True):
@@ -50,7 +48,8 @@ class Choice(msgspec.Struct, kw_only=True, frozen=True):
     candidates: tuple[Candidate, ...]
     """fp32 first."""
     failed: dict[Precision, str]
-    """Precisions that the model cannot have, with the reason as a sentence."""
+    """Precisions that the model cannot have, also those of candidates that are too far from it, with the reason as a
+    sentence."""
     text: str
     """Name of the text that was translated."""
     sentences: int
@@ -67,8 +66,12 @@ class Choice(msgspec.Struct, kw_only=True, frozen=True):
     """Processor and system."""
     engine: str
     """The engine and its version."""
-    clock: str
-    """The clock that measured times."""
+
+    def without(self, precision: Precision, reason: str) -> Choice:
+        """Choose again without a precision."""
+        failed = {**self.failed, precision: reason}
+        chosen = choose(self.candidates, self.max_bleu_drop, self.optimize, failed)
+        return msgspec.structs.replace(self, failed=failed, chosen=chosen)
 
     @property
     def notes(self) -> list[str]:
@@ -84,13 +87,12 @@ class Choice(msgspec.Struct, kw_only=True, frozen=True):
         notes = [
             f"Measured on {self.text}, {self.sentences:,} sentences, {search}, {threads}; BLEU {self.bleu_signature}. "
             "`drop` is fp32's BLEU minus this one, `same` the share of sentences with fp32's translation. `ms` is the "
-            f"median {self.clock} of a sentence alone, `× fp32` the median ratio to fp32's time for the same sentence "
+            "median time of a sentence alone, `× fp32` the median ratio to fp32's time for the same sentence "
             f"in the same round. {self.engine} on {self.machine}.",
             f"Chosen: {self.chosen}, {rule} whose measured drop is at most {self.max_bleu_drop:g}.",
         ]
         if chosen.drop_interval.high > self.max_bleu_drop:
             notes.append("On other text its drop may exceed the budget; measure more sentences for more certainty.")
-        notes += [f"{entry.precision} was refused: {entry.refused}" for entry in self.candidates if entry.refused]
         return [*notes, *(f"{name} failed: {reason}" for name, reason in self.failed.items())]
 
     @property
@@ -111,14 +113,16 @@ class Choice(msgspec.Struct, kw_only=True, frozen=True):
         ]
 
     def _result(self, entry: Candidate) -> str:
-        if entry.refused:
-            return "refused"
+        if entry.precision in self.failed:
+            return "failed"
         if entry.drop > self.max_bleu_drop:
             return "over budget"
         return "chosen" if entry.precision == self.chosen else ""
 
 
-def choose(candidates: Sequence[Candidate], max_drop: float, optimize: Objective) -> Precision:
+def choose(
+    candidates: Sequence[Candidate], max_drop: float, optimize: Objective, failed: Collection[Precision] = ()
+) -> Precision:
     """Choose among the candidates whose measured drop is within the budget.
 
     A drop counts as measured. If every drop within the noise were accepted, a short text would admit any candidate; if
@@ -128,8 +132,9 @@ def choose(candidates: Sequence[Candidate], max_drop: float, optimize: Objective
         candidates: measured candidates; one at least, fp32, is always admissible.
         max_drop: quality budget, in BLEU, at least 0.
         optimize: what to minimize. For ``latency``, candidates whose times are equal (:data:`TIE`) are judged by size.
+        failed: those that the model cannot have.
     """
-    allowed = [entry for entry in candidates if entry.drop <= max_drop and not entry.refused]
+    allowed = [entry for entry in candidates if entry.drop <= max_drop and entry.precision not in failed]
     if optimize == "latency":
         fastest = min(entry.ratio for entry in allowed)
         allowed = [entry for entry in allowed if entry.ratio <= (1 + TIE) * fastest]

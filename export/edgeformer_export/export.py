@@ -20,24 +20,23 @@ from edgeformer.model.session import TorchSession
 from edgeformer.train.run import Run
 from edgeformer_export.card import model_card
 from edgeformer_export.choice import Choice
+from edgeformer_export.kernels.plan import make_plan
+from edgeformer_export.kernels.products import NotPlannableError
 from edgeformer_export.model_graphs import ModelGraphs, Passes
 from edgeformer_export.parity.comparison import compare, compare_logits, torch_rounding
 from edgeformer_export.parity.golden_examples import listed_cases, make_golden
 from edgeformer_export.parity.locate import match_modules, record_inner
 from edgeformer_export.parity.report import ParityReport
-from edgeformer_export.passes.pipeline import operator_counts, run_passes
+from edgeformer_export.passes.pipeline import PassRecord, operator_counts, run_passes
 from edgeformer_export.passes.strip import Strip
 from edgeformer_export.quantize.assignment import assign, tensor_reports
-from edgeformer_export.report import PassRecord, PeriodReport, ShortlistReport
 from edgeformer_export.sample import SamplePair, spread
 from edgeformer_export.shortlist.graphs import output_projection, restricted
-from edgeformer_export.shortlist.lists import MadeShortlist
-from edgeformer_export.shortlist.measure import measure
+from edgeformer_export.shortlist.lists import MadeShortlist, ShortlistReport, measure
 from edgeformer_export.stages import COMPARE, EXAMPLES, QUANTIZE, WRITE, StageProgress, silent
 from edgeformer_export.tracing.to_onnx import Graphs, split_attention
-from edgeformer_export.traits.confidence import min_confidence
-from edgeformer_export.traits.period import measure_period
-from edgeformer_export.weights import write_weights
+from edgeformer_export.traits import PeriodReport, measure_period, min_confidence
+from edgeformer_export.weights import WeightsFile
 from edgeformer_export.writer import ExportError, atomic_folder, write_manifest
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Manifest, ShortlistInfo, SpecialTokens, Target, TokenizerFiles, Traits
@@ -46,8 +45,9 @@ from edgeformer_runtime.bundle.provenance import Provenance
 from edgeformer_runtime.bundle.report import QuantizationReport, Report
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.precision import PRECISIONS, Precision
-from edgeformer_runtime.selfcheck.golden import Golden
+from edgeformer_runtime.selfcheck.golden import Golden, kernel_problems
 from edgeformer_runtime.selfcheck.trace import Trace
 from edgeformer_runtime.translator import Translator
 
@@ -78,6 +78,8 @@ class ExportReport:
     """Total size of all files, in bytes."""
     choice: Choice | None
     """How the precision was chosen; ``None`` if it was given."""
+    kernels: str | None
+    """Why the kernels cannot run the bundle; empty if they can, ``None`` in precisions that they do not have."""
 
 
 def export_run(
@@ -120,30 +122,30 @@ def export_run(
         model_graphs = model_graphs or ModelGraphs(run, target, for_cuda=for_cuda, shortlist=lists, progress=progress)
         manifest = write_graphs(model_graphs, folder, precision, progress)
         # Only examples, card and measurements are missing now; the bundle itself can be run to produce them.
-        with Translator.open(folder, shortlist=False) as translator:
+        with Translator.open(folder, shortlist=False, engine="onnxruntime") as translator:
             parity = _compare(model_graphs, translator, precision, progress, force=force)
             golden, cost = _examples(model_graphs, translator, shortlist, progress)
+            manifest = _with_checked_plan(manifest, translator, golden)
         period, traits = _measured(folder, model_graphs)
         golden = _with_inner(model_graphs, translator, golden, precision)
         (folder / contract.GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
-        report = msgspec.structs.replace(
-            manifest.report,
-            parity=msgspec.to_builtins(parity),
-            choice=choice and msgspec.to_builtins(choice),
-            shortlist=cost and msgspec.to_builtins(cost),
-            period=period and msgspec.to_builtins(period),
-        )
+        measured = {"parity": parity, "choice": choice, "shortlist": cost, "period": period}
+        raw = {name: part and msgspec.to_builtins(part) for name, part in measured.items()}
+        report = msgspec.structs.replace(manifest.report, **raw)
         manifest = msgspec.structs.replace(manifest, report=report, traits=traits)
         (folder / contract.CARD_FILE).write_text(model_card(manifest, translator.bundle.nbytes), encoding="utf-8")
         write_manifest(folder, manifest)
         nbytes = open_bundle(folder).nbytes
     passes = msgspec.convert(report.passes, dict[str, tuple[PassRecord, ...]])
-    return ExportReport(bundle=out, passes=passes, parity=parity, shortlist=cost, nbytes=nbytes, choice=choice)
+    kernels = report.kernels if precision == "int8" else None
+    return ExportReport(
+        bundle=out, passes=passes, parity=parity, shortlist=cost, nbytes=nbytes, choice=choice, kernels=kernels
+    )
 
 
 def _measured(folder: Path, model_graphs: ModelGraphs) -> tuple[PeriodReport | None, Traits]:
     """Measure what texts are translated with, with the bundle's shortlist."""
-    with Translator.open(folder) as translator:
+    with Translator.open(folder, engine="onnxruntime") as translator:
         period = measure_period(translator, [pair.text for pair in model_graphs.pairs])
         least = min_confidence(translator, golden_texts(model_graphs.pairs))
     return period, Traits(min_confidence=least, needs_period=period is not None and period.is_needed)
@@ -233,12 +235,24 @@ def write_parts(
         graphs[contract.SHORTLIST_DECODER_FILE] = restricted(graphs[contract.DECODER_FILE], features, width)
         (folder / contract.SHORTLIST_FILE).write_bytes(model_graphs.shortlist.to_bytes())
         shortlist = ShortlistInfo(width=width)
-    write_weights(graphs.values(), folder / contract.WEIGHTS_FILE)
+    weights = WeightsFile(folder / contract.WEIGHTS_FILE)
+    weights.move(graphs.values())
     for file, graph in graphs.items():
         ir.save(graph, folder / file)
+    plan, kernels = None, ""
+    if precision == "int8" and model_graphs.target != "ort":
+        kernels = "they take the weights of `--target ort`"
+    elif precision == "int8":
+        try:
+            layers = model_graphs.optimized(precision).layers
+            plan = make_plan(model_graphs.model, graphs, layers, weights.place)
+        except NotPlannableError as error:
+            kernels = str(error)
     operators = {file: dict(operator_counts(graph).most_common()) for file, graph in graphs.items()}
-    report = Report(passes=msgspec.to_builtins(passes), operators=operators, quantization=quantization)
-    manifest = msgspec.structs.replace(_manifest(model_graphs, graphs, precision, report), shortlist=shortlist)
+    report = Report(passes=msgspec.to_builtins(passes), operators=operators, quantization=quantization, kernels=kernels)
+    manifest = msgspec.structs.replace(
+        _manifest(model_graphs, graphs, precision, report), shortlist=shortlist, plan=plan
+    )
     for name in {manifest.tokenizers.source, manifest.tokenizers.target}:
         shutil.copyfile(model_graphs.run.path / name, folder / name)
     return write_manifest(folder, manifest)
@@ -256,7 +270,7 @@ def _compare(
     sources = [pair.source for pair in spread(model_graphs.pairs, PARITY_TEXTS)]
     parity = compare(
         model_graphs.model,
-        translator.session,
+        translator.session.onnxruntime,
         sources,
         [DecodeOptions(beam_size=beam) for beam in beams],
         precision,
@@ -306,9 +320,23 @@ def _examples(
     progress(EXAMPLES, 0.6)
     if shortlist is None:
         return golden, None
-    with Translator.open(translator.bundle.path) as listing:
+    with Translator.open(translator.bundle.path, engine="onnxruntime") as listing:
         golden = msgspec.structs.replace(golden, listed=listed_cases(golden, listing))
         return golden, measure(shortlist, translator, listing)
+
+
+def _with_checked_plan(manifest: Manifest, translator: Translator, golden: Golden) -> Manifest:
+    """Leave the plan out of a manifest, with the reason, unless the kernels compute what the graphs do."""
+    if manifest.plan is None:
+        return manifest
+    try:
+        problems = kernel_problems(translator, golden)
+    except EdgeformerError as error:
+        problems = [str(error)]
+    if not problems:
+        return manifest
+    report = msgspec.structs.replace(manifest.report, kernels="; ".join(problems))
+    return msgspec.structs.replace(manifest, plan=None, report=report)
 
 
 def _with_inner(model_graphs: ModelGraphs, translator: Translator, golden: Golden, precision: Precision) -> Golden:

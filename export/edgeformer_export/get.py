@@ -28,11 +28,11 @@ from edgeformer_export.writer import ExportError, atomic_folder, require_free
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.provenance import Origin
 from edgeformer_runtime.bundle.text_format import matching_code
-from edgeformer_runtime.engine.memory import peak_memory_mb
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.files import locked_folder, staged_folder
 from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.selfcheck.golden import check_golden
+from edgeformer_runtime.selfcheck.memory import peak_memory_mb
 from edgeformer_runtime.translator import Translator
 from edgeformer_runtime.workspace import model as workspace
 from edgeformer_runtime.workspace.names import model_folders, named_models, user_folder

@@ -16,16 +16,15 @@ from edgeformer_export.passes.heads import FuseHeads
 from edgeformer_export.passes.merge import MergeLinears
 from edgeformer_export.passes.norms import FuseSkipNorm, VectorNorm
 from edgeformer_export.passes.patterns import Linear
-from edgeformer_export.passes.pipeline import operator_counts, run_passes
+from edgeformer_export.passes.pipeline import PassRecord, operator_counts, run_passes
 from edgeformer_export.passes.simplify import Simplify
 from edgeformer_export.quantize.assignment import Assigned
-from edgeformer_export.quantize.blocks import QuantizeBlocks
 from edgeformer_export.quantize.calibration import Fed, QuantizationRange, calibrate
 from edgeformer_export.quantize.layers import Layer, find_layers, given_scales, parameters, parts
 from edgeformer_export.quantize.moments import Matrix, weight_moments
 from edgeformer_export.quantize.rounding import BlockRounding
-from edgeformer_export.quantize.static import GivenScales, QuantizeStatic, activations, projection_digests
-from edgeformer_export.report import PassRecord
+from edgeformer_export.quantize.static import activations, projection_digests
+from edgeformer_export.quantize.strategies import STRATEGIES, GraphFacts
 from edgeformer_export.sample import sample_pairs, spread
 from edgeformer_export.shortlist.graphs import weight_graph
 from edgeformer_export.stages import CALIBRATE, CHECK, OPTIMIZE, TRACE, WEIGH, StageProgress, silent
@@ -143,29 +142,19 @@ class ModelGraphs:
                 for use in layer.uses
                 if use.file == file and layer.given is not None
             }
-            quantization = self._quantization(names, ranges[file], projections, given)
+            facts = GraphFacts(
+                target=self.target,
+                ranges=ranges[file],
+                projections=projections,
+                given=given,
+                round_blocks=self.rounding,
+            )
+            chosen = {name: {use for use in names if names[use] == name} for name in STRATEGIES}
+            quantization = [STRATEGIES[name].make_pass(facts, uses) for name, uses in chosen.items() if uses]
             graphs[file], records = run_passes(graphs[file], quantization)
             passes[file] = (*passes[file], *records)
             changed |= any(record.outcome == "changed" for record in records)
         return QuantizedGraphs(graphs, passes, changed)
-
-    def _quantization(
-        self,
-        assigned: Mapping[str, Precision],
-        ranges: Mapping[str, QuantizationRange],
-        projections: frozenset[str],
-        given: Mapping[str, GivenScales],
-    ) -> list[ir.passes.PassBase]:
-        """List the passes for the precisions assigned to a graph's operators, weights in blocks first."""
-        blocks: list[ir.passes.PassBase] = []
-        static: list[ir.passes.PassBase] = []
-        for precision, traits in PRECISIONS.items():
-            names = {name for name, assigned_precision in assigned.items() if assigned_precision == precision}
-            if names and traits.block_size is not None:
-                blocks.append(QuantizeBlocks(traits.bits, traits.block_size, only=names, round_blocks=self.rounding))
-            elif names and traits.is_quantized:
-                static.append(QuantizeStatic(ranges, self.target, projections, only=names, given=given))
-        return blocks + static
 
     def _optimize(self, in_blocks: bool) -> OptimizedGraphs:
         graphs, passes = optimized_graphs(

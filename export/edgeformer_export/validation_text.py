@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -72,8 +71,8 @@ def validation_text(run: Run, data_dir: Path | None = None, files: tuple[Path, P
         )
     else:
         corpus = load_with_copies(recipe, data_dir)
-        trained_on = msgspec.structs.replace(_origin(run.info.provenance), initial=None)
-        if trained_on not in (TextOrigin(), _origin(msgspec.to_builtins(corpus.provenance))):
+        trained_on = msgspec.structs.replace(msgspec.convert(run.info.provenance, TextOrigin), initial=None)
+        if trained_on not in (TextOrigin(), corpus.provenance):
             raise DataError(
                 f"`{run.path}` was trained on other text than these files contain, so their validation pairs may be "
                 "among its training pairs; give the same files with --data."
@@ -83,7 +82,3 @@ def validation_text(run: Run, data_dir: Path | None = None, files: tuple[Path, P
     if recipe.tokenizer.lowercase:
         references = [line.lower() for line in references]
     return ValidationText(sources, references, tokenize, name)
-
-
-def _origin(record: dict[str, Any]) -> TextOrigin:
-    return msgspec.convert(record, TextOrigin)

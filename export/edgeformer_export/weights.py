@@ -69,40 +69,49 @@ def open_graph(file: str, model: ir.Model, names: Iterable[str] = ()) -> InnerGr
     return InnerGraph(file, message.SerializeToString(), inner, weights=arrays, threads=0)
 
 
-def write_weights(models: Iterable[ir.Model], path: Path) -> int:
-    """Move the weights of all models into one file, without duplicates, and make the models refer to it.
+class WeightsFile:
+    """The file with the weights of all graphs of a bundle, each once.
 
     Args:
-        models: graphs to modify in place; save them next to ``path`` afterwards.
         path: file to write.
-
-    Returns:
-        Size of the file in bytes.
     """
-    offsets: dict[tuple[str, int], int] = {}
-    with path.open("wb") as stream:
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offsets: dict[tuple[str, int], int] = {}
+        path.write_bytes(b"")
+
+    def place(self, array: NDArray[Any]) -> int:
+        """Return where an array is in the file, and write it there if it is not."""
+        key = digest(array), array.nbytes
+        if key not in self._offsets:
+            with self.path.open("ab") as stream:
+                alignment = ALIGNMENT if array.nbytes >= LARGE else SMALL_ALIGNMENT
+                stream.write(b"\0" * (-stream.tell() % alignment))
+                self._offsets[key] = stream.tell()
+                stream.writelines(_parts(array))
+        return self._offsets[key]
+
+    def move(self, models: Iterable[ir.Model]) -> None:
+        """Move the weights of graphs into the file, and make the graphs refer to it.
+
+        Args:
+            models: graphs to modify in place; save them next to the file afterwards.
+        """
         for model in models:
             for value in model.graph.initializers.values():
                 tensor = value.const_value
                 if tensor is None or tensor.nbytes < MIN_BYTES:
                     continue
-                array = tensor.numpy()
-                key = digest(array), array.nbytes
-                if key not in offsets:
-                    alignment = ALIGNMENT if array.nbytes >= LARGE else SMALL_ALIGNMENT
-                    stream.write(b"\0" * (-stream.tell() % alignment))
-                    offsets[key] = stream.tell()
-                    stream.writelines(_parts(array))
                 value.const_value = ir.ExternalTensor(
-                    path.name,
-                    offset=offsets[key],
-                    length=array.nbytes,
+                    self.path.name,
+                    offset=self.place(tensor.numpy()),
+                    length=tensor.nbytes,
                     dtype=tensor.dtype,
                     shape=ir.Shape(tensor.shape.numpy()),
                     name=str(value.name),
-                    base_dir=path.parent,
+                    base_dir=self.path.parent,
                 )
-        return stream.tell()
 
 
 def digest(array: NDArray[Any]) -> str:

@@ -12,8 +12,7 @@ from edgeformer.errors import EdgeformerError
 from edgeformer_runtime.bundle.manifest import FileEntry, Manifest, decode_manifest, manifest_problems
 from edgeformer_runtime.bundle.open import file_sha256, manifest_hash_line
 from edgeformer_runtime.contract import MANIFEST_FILE, MANIFEST_HASH_FILE, SIGNATURE_FILE
-from edgeformer_runtime.files import staged_folder
-from edgeformer_runtime.temporaries import clear_stale
+from edgeformer_runtime.files import clear_stale, staged_folder
 
 
 class ExportError(EdgeformerError):

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
 from edgeformer_runtime.decoding.batching import single_row_batches
 from edgeformer_runtime.decoding.forced_steps import forced_attention, forced_batch
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.session import AttentiveSession, FloatArray, longest_target
+from edgeformer_runtime.decoding.session import AttentiveSession, FloatArray, StepSession, longest_target
+from edgeformer_runtime.engine.session import BundleSession
 from edgeformer_runtime.source import Source
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translation import TextHypothesis, Translation
@@ -44,8 +46,19 @@ class Attention:
         return tuple((int(row.argmax()), target) for target, row in enumerate(words) if row.size)
 
 
+def attentive(session: StepSession) -> AttentiveSession:
+    """Return a session of the same model whose states return attention weights.
+
+    Raises:
+        BundleError: the model has no attention weights.
+    """
+    if isinstance(session, BundleSession):
+        return session.onnxruntime.open_attention()
+    return cast(AttentiveSession, session)
+
+
 def attention_weights(
-    session: AttentiveSession,
+    session: StepSession,
     sources: Sequence[Sequence[int]],
     targets: Sequence[Sequence[int]],
     max_batch_tokens: int = 4096,
@@ -66,6 +79,7 @@ def attention_weights(
         BundleError: the model has no attention weights.
         ValueError: a target has more tokens than the model can produce.
     """
+    session = attentive(session)
     if (longest := max(map(len, targets), default=0)) > longest_target(session):
         raise ValueError(f"a target has {longest} tokens, more than the model's {longest_target(session)}")
     given = len(session.special.prefix)
@@ -80,7 +94,7 @@ def attention_weights(
 
 
 def attention_of(
-    session: AttentiveSession, tokenizers: Tokenizers, translations: Sequence[Translation], max_batch_tokens: int
+    session: StepSession, tokenizers: Tokenizers, translations: Sequence[Translation], max_batch_tokens: int
 ) -> list[Attention]:
     """Compute attention weights for the best hypothesis of each translation; see
     :meth:`~edgeformer_runtime.Translator.attention`."""
@@ -102,7 +116,7 @@ def attention_of(
 
 
 def attended(
-    session: AttentiveSession, tokenizers: Tokenizers, translations: Sequence[Translation], options: DecodeOptions
+    session: StepSession, tokenizers: Tokenizers, translations: Sequence[Translation], options: DecodeOptions
 ) -> list[Translation]:
     """Add attention weights to all hypotheses, and replace their unknown tokens, as far as the options say so."""
     apart = [

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from edgeformer_runtime.decoding.scoring import score_batches
+from edgeformer_runtime.decoding.forced_steps import score_batches
 from edgeformer_runtime.decoding.session import StepSession, longest_target
 from edgeformer_runtime.errors import InputError
 from edgeformer_runtime.source import Source

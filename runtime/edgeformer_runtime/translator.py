@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Self, Unpack, cast
+from typing import TYPE_CHECKING, Generic, Self, Unpack
 
 from msgspec.structs import asdict
 
-from edgeformer_runtime.attention import Attention, attended, attention_of
+from edgeformer_runtime.attention import Attention, attended, attention_of, attentive
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.bundle.signature import Key
 from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizers
@@ -18,9 +18,9 @@ from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, TokensOrText, changed, check_count
 from edgeformer_runtime.decoding.requests import Cancel, Stop, check_prefix, length_limit
 from edgeformer_runtime.decoding.search import Hypothesis
-from edgeformer_runtime.decoding.session import AttentiveSession, StepSession
+from edgeformer_runtime.decoding.session import StepSession
 from edgeformer_runtime.engine.cpus import divide_cpus
-from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.engine.session import BundleSession, chosen_engine, open_session
 from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.limits import MAX_OPTION, MAX_THREADS, MAX_WORKERS
 from edgeformer_runtime.scores import Score, score_targets
@@ -32,9 +32,9 @@ from edgeformer_runtime.translation import BLANK, TextHypothesis, Translation
 from edgeformer_runtime.workspace.names import find_bundle
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # whose default makes `Translator` short for `Translator[OnnxSession]`
+    from typing_extensions import TypeVar  # whose default makes `Translator` short for `Translator[BundleSession]`
 
-    SessionT_co = TypeVar("SessionT_co", bound=StepSession, covariant=True, default=OnnxSession)
+    SessionT_co = TypeVar("SessionT_co", bound=StepSession, covariant=True, default=BundleSession)
 else:
     from typing import TypeVar
 
@@ -98,16 +98,17 @@ class Translator(Generic[SessionT_co]):
         source_language: str = "",
         target_language: str = "",
         shortlist: bool = True,
-    ) -> Translator[OnnxSession]:
+        engine: str = "auto",
+    ) -> Translator[BundleSession]:
         """Check and open a bundle. The decoding defaults come from its manifest.
 
         Args:
             bundle: the bundle's folder, the name of a model that ``edgeformer models`` lists, or an opened bundle.
             device: ``cpu`` or ``cuda``.
             threads: CPU threads per operator; 0 for as many as are useful for a model of this size, at most the
-                available CPUs divided by ``workers``.
+                available CPUs divided by ``workers``. The kernels use one.
             workers: number of batches that a call decodes concurrently, sharing one copy of the weights. By default, 1
-                if ``threads`` is given or with CUDA, otherwise as many as there are CPUs for, at most 8.
+                with CUDA or if ``threads`` is given (with the kernels, that number), otherwise one per CPU, at most 8.
             truncate: truncate texts with more tokens than the model accepts, rather than raise an error.
             trusted_keys: public keys, one of which must have signed the bundle; see
                 :func:`~edgeformer_runtime.bundle.open.open_bundle`, which takes them if the bundle is opened before.
@@ -115,12 +116,16 @@ class Translator(Generic[SessionT_co]):
                 bundle's.
             target_language: language to translate to.
             shortlist: restrict searches to the tokens of the bundle's shortlist, if it has one.
+            engine: ``onnxruntime``; ``kernels``, which need the package ``edgeformer-kernels``, a CPU and a bundle with
+                a plan; or ``auto`` for the kernels where they can be used.
 
         Raises:
             BundleError: the bundle is missing, damaged, not signed by a trusted key, or incompatible with this runtime.
             ConfigError: a key cannot be read, or ``edgeformer[sign]`` is not installed.
-            DeviceError: the device is unknown, or not supported by the installed onnxruntime.
-            OptionError: ``threads`` or ``workers`` is out of range, or the model does not have a language.
+            DeviceError: the device is unknown, or not supported by the installed onnxruntime; or the engine is not
+                installed.
+            OptionError: ``engine`` is unknown, ``threads`` or ``workers`` is out of range, or the model does not have a
+                language.
         """
         check_count("workers", workers, 0, MAX_WORKERS)
         check_count("threads", threads, 0, MAX_THREADS)
@@ -130,8 +135,12 @@ class Translator(Generic[SessionT_co]):
             bundle = open_bundle(find_bundle(bundle), trusted_keys=trusted_keys)
         elif trusted_keys is not None:
             raise OptionError("`trusted_keys` has no effect on an opened bundle; pass it to `open_bundle`.")
-        threads, workers = divide_cpus(bundle.nbytes, threads, workers if device == "cpu" else workers or 1)
-        session = OnnxSession(bundle, device=device, threads=threads, shortlist=shortlist)
+        engine = chosen_engine(bundle, engine, device)
+        most_threads = 1 if engine == "kernels" else MAX_THREADS
+        threads, workers = divide_cpus(
+            bundle.nbytes, threads, workers if device == "cpu" else workers or 1, most_threads
+        )
+        session = open_session(bundle, engine=engine, device=device, threads=threads, shortlist=shortlist)
         source, target = bundle_tokenizers(bundle)
         manifest = bundle.manifest
         defaults = DecodeOptions(**asdict(manifest.generation))
@@ -142,11 +151,13 @@ class Translator(Generic[SessionT_co]):
     @property
     def min_confidence(self) -> float:
         """Confidence below which the translation of a sentence is doubtful."""
-        measured = self.session.bundle.manifest.traits.min_confidence if isinstance(self.session, OnnxSession) else None
+        measured = (
+            self.session.bundle.manifest.traits.min_confidence if isinstance(self.session, BundleSession) else None
+        )
         return MIN_CONFIDENCE if measured is None else measured
 
     @property
-    def bundle(self: Translator[OnnxSession]) -> Bundle:
+    def bundle(self: Translator[BundleSession]) -> Bundle:
         """The bundle that was opened."""
         return self.session.bundle
 
@@ -168,11 +179,11 @@ class Translator(Generic[SessionT_co]):
 
     def close(self) -> None:
         """Free the model of a bundle; further calls raise :class:`SessionError`. May be called several times."""
-        if isinstance(self.session, OnnxSession):
+        if isinstance(self.session, BundleSession):
             self.session.close()
 
     def __repr__(self) -> str:
-        model = repr(self.session.bundle) if isinstance(self.session, OnnxSession) else type(self.session).__name__
+        model = repr(self.session.bundle) if isinstance(self.session, BundleSession) else type(self.session).__name__
         return f"Translator({model}, languages={self.languages}, workers={self.workers})"
 
     def __enter__(self) -> Self:
@@ -220,6 +231,7 @@ class Translator(Generic[SessionT_co]):
         on_error: OnError = "raise",
         timeout: float | None = None,
         cancel: Cancel | Sequence[Cancel | None] | None = None,
+        done: Callable[[int, Translation], object] | None = None,
         **changes: Unpack[DecodeChanges],
     ) -> list[Translation]:
         """Translate texts. Each translation is independent of the other texts in the call.
@@ -238,6 +250,8 @@ class Translator(Generic[SessionT_co]):
             cancel: a function that returns whether the translation is not wanted any more, such as ``is_set`` of a
                 :class:`threading.Event`, or a list with one per text, or ``None``. It is called before every decoder
                 step, in any thread; the texts that it gives up take no part in that step.
+            done: called with the position and the translation of texts that are complete before the others, in any
+                thread; see :func:`~edgeformer_runtime.decoding.loop.decode`.
             changes: fields of :class:`DecodeOptions` to change in ``options``, such as ``beam_size=1``.
 
         Raises:
@@ -256,7 +270,7 @@ class Translator(Generic[SessionT_co]):
             stops = [Stop(each, timeout) for each in cancel]
         else:
             raise OptionError(f"`cancel` must be a function, or a list with one per text, but is {cancel!r}.")
-        return self._translated(texts, 0, options, target_prefix, counters, on_error, changes, stops)
+        return self._translated(texts, 0, options, target_prefix, counters, on_error, changes, stops, done)
 
     def translate_stream(
         self,
@@ -367,31 +381,37 @@ class Translator(Generic[SessionT_co]):
         on_error: OnError,
         changes: DecodeChanges,
         stops: Sequence[Stop] | None,
+        done: Callable[[int, Translation], object] | None = None,
     ) -> list[Translation]:
         """Translate texts of which the first is at a position in a stream; see :meth:`translate`."""
         options = with_ids(self.target_tokenizer, changed(self.defaults if options is None else options, changes))
         options.verify()
-        if (options.return_attention or options.replace_unknowns or options.coverage_penalty) and isinstance(
-            self.session, OnnxSession
-        ):
-            self.session.open_attention()  # a bundle without attention is an error before any work
+        if options.return_attention or options.replace_unknowns or options.coverage_penalty:
+            attentive(self.session)  # a bundle without attention is an error before any work
         prefixes = prefix_ids(self.target_tokenizer, target_prefix, len(texts))
         sources = self._encoded(texts, prefixes, first, options, on_error)
         own_stops: Sequence[Stop | None] = [None] * len(texts) if stops is None else stops
         read = [
-            (source.ids, prefix, stop)
-            for source, prefix, stop in zip(sources, prefixes, own_stops, strict=True)
+            (index, source, prefix, stop)
+            for index, (source, prefix, stop) in enumerate(zip(sources, prefixes, own_stops, strict=True))
             if isinstance(source, Source) and source.ids
         ]
+
+        def complete(number: int, hypotheses: Sequence[Hypothesis]) -> None:
+            index, source, *_ = read[number]
+            if done is not None:
+                done(index, Translation(source, tuple(map(self._detokenized, hypotheses))))
+
         decoded = iter(
             decode(
                 self.session,
-                [ids for ids, _, _ in read],
+                [source.ids for _, source, _, _ in read],
                 options,
                 counters,
-                prefixes=[prefix for _, prefix, _ in read],
+                prefixes=[prefix for _, _, prefix, _ in read],
                 workers=self.workers,
-                stops=[stop for _, _, stop in read],
+                stops=[stop for *_, stop in read],
+                done=None if done is None or _needs_attention(options) else complete,
             )
         )
         translations = []
@@ -411,10 +431,9 @@ class Translator(Generic[SessionT_co]):
 
     def _attended(self, translations: list[Translation], options: DecodeOptions) -> list[Translation]:
         """Add what the options say of attention weights."""
-        if not (options.return_attention or options.replace_unknowns):
+        if not _needs_attention(options):
             return translations
-        session = cast(Translator[AttentiveSession], self).session
-        return attended(session, (self.source_tokenizer, self.target_tokenizer), translations, options)
+        return attended(self.session, (self.source_tokenizer, self.target_tokenizer), translations, options)
 
     def _encoded(
         self,
@@ -471,9 +490,7 @@ class Translator(Generic[SessionT_co]):
             self.session, self.target_tokenizer, sources, ids, end_token=end_token, max_batch_tokens=max_batch_tokens
         )
 
-    def attention(
-        self: Translator[AttentiveSession], translations: Sequence[Translation], *, max_batch_tokens: int = 4096
-    ) -> list[Attention]:
+    def attention(self, translations: Sequence[Translation], *, max_batch_tokens: int = 4096) -> list[Attention]:
         """Compute attention weights for the best hypothesis of each translation.
 
         Args:
@@ -489,6 +506,18 @@ class Translator(Generic[SessionT_co]):
         return attention_of(
             self.session, (self.source_tokenizer, self.target_tokenizer), translations, max_batch_tokens
         )
+
+    def most_positions(self, texts: Sequence[str], options: DecodeOptions) -> list[int]:
+        """The most positions that each text may take in encoder and decoder: :attr:`DecodeOptions.rows` for each source
+        token and each token that may be written.
+
+        Args:
+            texts: sentences.
+            options: how to search.
+        """
+        most = self.session.max_source_length
+        counts = [len(ids) for ids in self.source_tokenizer.encode_batch(texts, special_tokens=True)]
+        return [options.rows * (min(count, most) + length_limit(self.session, options, count)) for count in counts]
 
     def too_long(self, texts: Sequence[str]) -> set[int]:
         """Return the positions of texts with more tokens, end token included, than the model accepts."""
@@ -506,6 +535,11 @@ class Translator(Generic[SessionT_co]):
             hypothesis.finished,
             hypothesis.token_scores,
         )
+
+
+def _needs_attention(options: DecodeOptions) -> bool:
+    """Whether translations are not complete without attention weights."""
+    return options.return_attention or options.replace_unknowns
 
 
 AnyTranslator = Translator[StepSession]

@@ -14,6 +14,7 @@ from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.selfcheck.golden import golden_cases
 from tests import factory
 from tests.commands import error, run
+from tests.store import COMMITTED
 
 QUICK = ("--repeat", "1", "--threads", "1")
 
@@ -99,11 +100,29 @@ def test_bundles_are_compared_with_torch(small_bundle: Path, small_bundle_int8: 
     assert (fp32["identical"], torch["identical"]) == (sentences, sentences)
     assert torch["speed"] == {"median": 1, "interval": None}
     for system in (fp32, int8):
-        assert system["version"] == f"onnxruntime {onnxruntime.__version__}"
+        assert system["version"] in {f"onnxruntime {onnxruntime.__version__}", "kernels"}
         assert system["timing"]["calls"] == -(-sentences // 2)
         interval = system["speed"]["interval"]
         assert 0 < interval["low"] <= system["speed"]["median"] <= interval["high"]
         assert system["sentences_per_second"] > 0
+
+
+def test_bundles_on_the_kernels_are_compared_with_onnxruntime(small_bundle: Path) -> None:
+    pytest.importorskip("edgeformer_kernels", reason="the kernels are not built")
+    result = measured(COMMITTED / "int8", "--against", "onnxruntime", "--beam", "1")
+    kernels, reference = result["systems"]
+    assert (kernels["system"], reference["system"]) == ("int8", "int8 on ONNX Runtime") == ("int8", result["reference"])
+    assert (kernels["version"], reference["version"]) == ("kernels", f"onnxruntime {onnxruntime.__version__}")
+    assert reference["identical"] == result["sentences"]
+    for bundle, options in ((small_bundle, ()), (COMMITTED / "int8", ("--engine", "onnxruntime"))):
+        assert "no bundle runs on them" in error("bench", bundle, "--against", "onnxruntime", *options)
+
+
+def test_comparisons_use_the_given_engine(small_bundle: Path, small_bundle_int8: Path) -> None:
+    pytest.importorskip("edgeformer_kernels", reason="the kernels are not built")
+    for engine, version in (("auto", "kernels"), ("onnxruntime", f"onnxruntime {onnxruntime.__version__}")):
+        result = measured(small_bundle_int8, small_bundle, "--beam", "1", "--engine", engine)
+        assert result["systems"][0]["version"] == version
 
 
 def test_bundles_are_compared_with_ctranslate2(small_bundle: Path, taught_run: Run, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ Only best hypotheses are compared: when beam search ends, CTranslate2 may have m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -18,7 +18,6 @@ pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip ins
 
 import ctranslate2
 import numpy as np
-import torch
 
 from edgeformer.quality.translators import run_translator
 from edgeformer_bench.peers.converted import token_names
@@ -80,15 +79,12 @@ class Oracle:
 
 
 @pytest.fixture(scope="module")
-def oracle(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oracle]:
+def oracle(store: Store, one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Oracle:
     run = store.run(steps=100)
     folder = tmp_path_factory.mktemp("ctranslate2") / "model"
     convert_run(run, folder, "float32")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     theirs = ctranslate2.Translator(str(folder), intra_threads=1, inter_threads=1)
-    yield Oracle(run_translator(run, run.load_model()), theirs)
-    torch.set_num_threads(threads)
+    return Oracle(run_translator(run, run.load_model()), theirs)
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])

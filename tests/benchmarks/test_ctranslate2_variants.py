@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from tests.importers.ctranslate2_oracle import LANGUAGES
 from tests.importers.ctranslate2_oracle import sources as random_tokens
 from tests.importers.marian_models import MARIAN, expected
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 TEXTS = [source for source, _ in factory.PAIRS[::9]]
 LENGTH = 16
 CHANGES: dict[str, dict[str, Any]] = {
@@ -44,14 +44,6 @@ CHANGES: dict[str, dict[str, Any]] = {
     "one input table": {"tied_embeddings": "inputs", "activation": "gelu_tanh"},
 }
 """Settings that differ from those of ``post_norm``."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def compare(run: Run, folder: Path, texts: list[str], *, length: int | None, beams: tuple[int, ...] = (1,)) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import cache
 from importlib.util import find_spec
@@ -44,17 +44,10 @@ from tests.commands import run as command
 from tests.importers.bergamot_models import bergamot_files
 from tests.importers.marian_models import MARIAN, expected
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 MARIAN_PYTHON = os.environ.get("EDGEFORMER_MARIAN_PYTHON") or sys.executable
 LANGUAGES: dict[str, Any] = {"source_language": "en", "target_language": "fr"}
 MODELS = ["ssru", "self-attention"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

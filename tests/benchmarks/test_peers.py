@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,11 +12,10 @@ from tests.store import Store
 
 pytest.importorskip("torch")
 
-import torch
 
 from edgeformer.quality.translators import run_translator
 from edgeformer.train.run import Run
-from edgeformer_bench.grid.start import measure_start
+from edgeformer_bench.grid.measure import model_bytes, start
 from edgeformer_bench.peers.base import Contender, Peer, PeerError, Spec, TextPeer
 from edgeformer_bench.peers.own_loop import LoopPeer
 from edgeformer_bench.peers.process import PeerProcess
@@ -43,14 +41,6 @@ def encoded(run: Run) -> list[list[int]]:
 )
 def run_of_variant(request: pytest.FixtureRequest, store: Store) -> Run:
     return store.run(request.param, steps=100)
-
-
-@pytest.fixture(scope="module")
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -173,10 +163,9 @@ def test_contest(taught_run: Run, small_bundle: Path, tmp_path: Path) -> None:
     done: list[float] = []
     with closing(Contest(contenders)) as contest:
         assert contest.errors.keys() == {"gone"}
-        scores = contest.run([workload, workload], rounds=2, first_token=True, progress=done.append)
+        scores = contest.run([workload, workload], rounds=2, progress=done.append)
         assert "does not exist" in scores["gone"].error
-        assert len(scores["bundle"].seconds) == len(scores["bundle"].first_seconds) == 4
-        assert min(scores["bundle"].first_seconds) < min(scores["bundle"].seconds)
+        assert len(scores["bundle"].seconds) == 4
         expected = own(taught_run).translate(workload.sources, beam_size=1, length=10)
         assert contest.outputs(workload) == {"bundle": expected, "fastest": expected}
         too_long = Workload(beam_size=1, sources=workload.sources, length=10_000)
@@ -206,11 +195,10 @@ def test_texts_and_time_limit(small_bundle: Path) -> None:
 
 def test_a_start_takes_time_and_memory(small_bundle: Path, taught_run: Run) -> None:
     workload = Workload(beam_size=1, sources=[[4, 5, 3]], length=5)
-    start = measure_start(Spec(kind="bundle", model=str(small_bundle)), workload, repeat=1)
-    assert start.bytes == sum(file.stat().st_size for file in small_bundle.iterdir())
-    assert 0 < start.seconds < 60
-    assert start.peak_mb is None or start.peak_mb > 10
-    run = measure_start(Spec(kind="torch", model=str(taught_run.path)), workload, repeat=1)
-    assert run.bytes == taught_run.model_path.stat().st_size + taught_run.source_tokenizer_path.stat().st_size
-    if start.peak_mb is not None and run.peak_mb is not None:
-        assert run.peak_mb > start.peak_mb  # torch was not loaded for the bundle
+    bundle, run = Spec(kind="bundle", model=str(small_bundle)), Spec(kind="torch", model=str(taught_run.path))
+    assert model_bytes(bundle) == sum(file.stat().st_size for file in small_bundle.iterdir())
+    assert model_bytes(run) == taught_run.model_path.stat().st_size + taught_run.source_tokenizer_path.stat().st_size
+    (seconds, ours), (_, torch) = (start(spec, workload, repeat=1) for spec in (bundle, run))
+    assert 0 < seconds < 60
+    if ours is not None and torch is not None:
+        assert torch > ours > 10  # torch was not loaded for the bundle

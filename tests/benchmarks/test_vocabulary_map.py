@@ -24,7 +24,7 @@ def test_translations_with_a_vocabulary_map_are_those_with_the_shortlist(
 ) -> None:
     run = store.run(**taught)
     shortlist = lists_of(run, always=12, per_token=5)
-    bundle = bundle_of(run, shortlist, "fp32", "ort", tmp_path / "bundle")
+    bundle = bundle_of(store, shortlist, tmp_path / "bundle", **taught)
     convert_run(run, tmp_path / "model", "float32")
     write_vocabulary_map(shortlist, tmp_path / "model")
     ours = LoopPeer("onnxruntime", Translator.open(bundle, threads=1))

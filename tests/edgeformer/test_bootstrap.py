@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgeformer.quality.bootstrap import corpus_bleu, difference_interval, median_interval, sentence_counts
-from edgeformer.quality.interval import Interval
+from edgeformer.quality.bootstrap import Interval, corpus_bleu, difference_interval, median_interval, sentence_counts
 from edgeformer.quality.scores import score
 
 WORDS = ["the", "small", "old", "dog", "runs", "past", "green", "houses", "near", "a", "river", "of", "stone"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import stat
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -14,9 +13,7 @@ from click.testing import CliRunner
 
 import edgeformer
 from edgeformer.cli import CommandGroup, main
-from edgeformer.errors import ConfigError
 from edgeformer_runtime.cli.output import (
-    atomic_text,
     console,
     counting,
     human_bytes,
@@ -100,31 +97,6 @@ def test_commands_are_found_by_name() -> None:
     assert isinstance(main, CommandGroup)
     assert main.list_commands(context) == sorted(COMMANDS)
     assert main.get_command(context, "nothing") is None
-
-
-class TestAtomicText:
-    def test_the_file_appears_when_all_is_written(self, tmp_path: Path) -> None:
-        path = tmp_path / "out"
-        with atomic_text(path) as stream:
-            stream.write("é\n")
-            assert not path.exists()
-        assert path.read_bytes() == b"\xc3\xa9\n"
-        assert stat.S_IMODE(path.stat().st_mode) & 0o444 == 0o444
-        assert list(tmp_path.iterdir()) == [path]
-
-    def test_an_error_leaves_what_was_there(self, tmp_path: Path) -> None:
-        path = tmp_path / "out"
-        path.write_text("old", encoding="utf-8")
-        with pytest.raises(KeyError), atomic_text(path) as stream:
-            stream.write({"new": "new"}["newer"])
-        assert path.read_text(encoding="utf-8") == "old"
-        assert list(tmp_path.iterdir()) == [path]
-
-    def test_a_folder_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match="is a folder"), atomic_text(tmp_path):
-            pass
-        with pytest.raises(ConfigError, match="does not exist"), atomic_text(tmp_path / "no" / "out"):
-            pass
 
 
 @pytest.mark.parametrize(

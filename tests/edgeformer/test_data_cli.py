@@ -58,6 +58,7 @@ def test_prepare_and_overwrite(tmp_path: Path) -> None:
     assert [path.name for path in out.parent.iterdir()] == ["dates"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("dates_made_once")
 def test_prepare_splits_as_a_recipe_of_the_same_numbers(tmp_path: Path) -> None:
     out = tmp_path / "dates"

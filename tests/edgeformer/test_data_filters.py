@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeformer.data.filters import FilterReport, filter_pairs
-from edgeformer.data.split import split_by_source
+from edgeformer.data.filters import FilterReport, filter_pairs, split_by_source
 from edgeformer.errors import DataError
 
 SENTENCES = st.text(alphabet="ab \u00a0", max_size=12)

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeformer.data.header import names_columns
-from edgeformer.data.text import read_lines, read_pairs
+from edgeformer.data.text import names_columns, read_lines, read_pairs
 from edgeformer.errors import DataError
 
 LINES = ["one", "", "NEL \x85 and LS \u2028 and PS \u2029 and FF \x0c", "é\u202f?"]

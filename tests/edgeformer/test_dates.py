@@ -6,27 +6,26 @@ import hashlib
 import os
 import subprocess
 import sys
-from functools import cache
 from random import Random
 
 import pytest
 
 from edgeformer.data.dates import generate_dates
 from edgeformer.errors import DataError
+from tests.edgeformer.conftest import generate_once
 
 
-@cache
-def corpus(size: int = 60_000, seed: int = 1) -> list[tuple[str, str]]:
-    return generate_dates(size=size, seed=seed)
+def corpus(**settings: int) -> list[tuple[str, str]]:
+    return generate_once(**{"seed": 1, **settings})
 
 
 def test_one_target_for_each_source() -> None:
     pairs = corpus()
     assert len({source for source, _ in pairs}) == len(pairs) == 60_000
     known = dict(pairs)
-    again = dict(corpus(seed=2))
+    again = dict(corpus(size=10_000, seed=2))
     shared = known.keys() & again.keys()
-    assert len(shared) > 5_000
+    assert len(shared) > 500
     assert {source for source in shared if known[source] != again[source]} == set()
 
 
@@ -37,18 +36,6 @@ def test_sentences_are_short_and_whole() -> None:
         assert source == source.strip()
         assert target == target.strip()
         assert sum(char.isdigit() for char in source) <= 18
-
-
-def test_every_digit_run_is_short() -> None:
-    for source, _ in corpus():
-        digits = source.replace(",", "").replace(".", "")
-        assert max((len(run) for run in "".join(c if c.isdigit() else " " for c in digits).split()), default=0) <= 8
-
-
-def test_french_typography_is_kept() -> None:
-    targets = [target for _, target in corpus()]
-    assert any("\u202f" in target for target in targets)
-    assert any("\u00a0" in target for target in targets)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +70,7 @@ def test_years_have_four_digits() -> None:
 
 
 def test_seeds_differ() -> None:
-    assert set(corpus(100, 1)).isdisjoint(corpus(100, 2))
+    assert set(corpus(size=100)).isdisjoint(corpus(size=100, seed=2))
 
 
 def test_independent_of_hash_seed() -> None:

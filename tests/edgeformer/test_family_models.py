@@ -44,41 +44,6 @@ def test_step_by_step_logits_equal_teacher_forced_logits(variant: str, batch: in
     assert parity.max_difference <= TOLERANCE
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_beams_of_a_sentence_share_its_encoder_state(variant: str) -> None:
-    model, session = build(variant), TorchSession(build(variant), SpecialTokens())
-    source, length = np.array([[5, 6, 7, 3], [9, 3, 0, 0]]), np.array([4, 2])
-    together = session.start(source, length)
-    together.select(np.array([0, 0, 0, 1, 1, 1]), None)
-    logits = together.step(np.array([2, 8, 9, 2, 8, 9]))
-    for row, token in enumerate([2, 8, 9, 2, 8, 9]):
-        sentence = row // 3
-        alone = TorchSession(model, SpecialTokens()).start(source[[sentence], : length[sentence]], length[[sentence]])
-        expected = alone.step(np.array([token]))
-        np.testing.assert_allclose(logits[row], expected[0], atol=TOLERANCE, rtol=0)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_padding_is_invisible(variant: str) -> None:
-    model = build(variant)
-    target = torch.tensor([[2, 9, 8, 7]])
-    with torch.no_grad():
-        alone = model(torch.tensor([[5, 6, 3]]), torch.tensor([3]), target)
-        padded = model(torch.tensor([[5, 6, 3, 11, 12, 13]]), torch.tensor([3]), target)
-    torch.testing.assert_close(padded, alone, atol=TOLERANCE, rtol=0)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_a_position_does_not_see_those_after_it(variant: str) -> None:
-    model = build(variant)
-    source, length = torch.tensor([[5, 6, 3]]), torch.tensor([3])
-    with torch.no_grad():
-        one = model(source, length, torch.tensor([[2, 9, 8, 7]]))
-        other = model(source, length, torch.tensor([[2, 9, 30, 31]]))
-    torch.testing.assert_close(other[:, :2], one[:, :2], atol=TOLERANCE, rtol=0)
-    assert (other[:, 2:] - one[:, 2:]).abs().max() > 0.01
-
-
 def test_gradients_reach_every_parameter() -> None:
     for variant in VARIANTS:
         model = build(variant).train()

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from edgeformer_runtime.cli.output import atomic_text
-from edgeformer_runtime.files import locked_folder, staged_folder, write_atomically
-from edgeformer_runtime.temporaries import clear_stale
+from edgeformer_runtime.files import clear_stale, locked_folder, staged_folder, write_atomically
 
 WRITE = """
 import sys, time
@@ -108,10 +107,3 @@ def test_what_a_dead_process_left_is_cleared_and_what_a_living_one_writes_is_not
     assert len(list(tmp_path.iterdir())) == 5  # the bundle in place of its temporary
     with locked_folder(tmp_path):
         assert sorted(tmp_path.iterdir()) == sorted([*own, tmp_path / "last.ckpt", tmp_path / "bundle"])
-
-
-def test_a_file_that_is_replaced_keeps_to_the_umask(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "file"
-    write_atomically(path, b"content")
-    (tmp_path / "plain").touch()
-    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from edgeformer.model.base import EncoderDecoder, State
-from edgeformer.train.objective import Objective
+from edgeformer.train.loss import Objective
 from edgeformer_runtime.contract import StateTensor
 
 TOLERANCE = {"fp32": 1e-5, "bf16": 2e-2}  # order of summation; rounding to 8 bits

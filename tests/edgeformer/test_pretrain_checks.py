@@ -90,19 +90,15 @@ def test_a_model_that_cannot_be_exported_is_not_trained_unless_told_to(
     assert SAID not in result.output
 
 
-def test_families_of_edgeformer_are_not_checked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    declare(monkeypatch, f"{__name__}:refuse")
-    result = run(*arguments(folder, "transformer"))
-    assert result.exit_code == 0, result.output
-    assert "Checking" not in result.output
-
-
-def test_without_the_exporters_libraries_nothing_is_checked_or_said(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("check", "family", "count"), [(f"{__name__}:refuse", "transformer", 1), ("not_installed:check", "own", 0)]
+)
+def test_neither_own_families_nor_any_without_the_exporter_are_checked(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, check: str, family: str, count: int
 ) -> None:
-    declare(monkeypatch, "a_library_that_is_not_installed:check")
-    assert installed_checks() == []
-    result = run(*arguments(folder, "own"))
+    declare(monkeypatch, check)
+    assert len(installed_checks()) == count
+    result = run(*arguments(folder, family))
     assert result.exit_code == 0, result.output
     assert "Checking" not in result.output
 

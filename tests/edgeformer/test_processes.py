@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeformer.config import TrainConfig
-from edgeformer.train import processes
-from edgeformer.train.processes import cpu_has_bf16, uses_bf16
+from edgeformer.train.processes import cpu_has_bf16
 from edgeformer_runtime.engine import cpus
 
 
@@ -31,11 +29,3 @@ def test_processors_say_whether_they_have_bf16(
     assert cpu_has_bf16()
     path.write_text(text, encoding="utf-8")
     assert cpu_has_bf16() == expected
-
-
-def test_what_would_be_emulated_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    for has_bf16 in (True, False):
-        monkeypatch.setattr(processes, "cpu_has_bf16", lambda has_bf16=has_bf16: has_bf16)
-        assert uses_bf16(TrainConfig(precision="bf16")) == has_bf16
-        assert not uses_bf16(TrainConfig(precision="fp32"))

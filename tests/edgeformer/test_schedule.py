@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
@@ -20,6 +17,7 @@ from hypothesis import strategies as st
 
 from edgeformer.config import TrainConfig
 from edgeformer.train.schedule import Schedule, learning_rate, plan
+from tests.commands import two_processes
 
 
 def rates(config: TrainConfig, d_model: int = 64) -> list[float]:
@@ -278,15 +276,6 @@ print(f"{rates}\\n", end="")
 
 @pytest.mark.slow
 def test_all_processes_go_by_the_clock_of_the_first() -> None:
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
-    done = subprocess.run(
-        [sys.executable, *command, sys.executable, "-c", RATES],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    first, second = map(json.loads, done.stdout.splitlines())
+    first, second = map(json.loads, two_processes("-c", RATES).splitlines())
     assert first == second
     assert first[-1] > 10 * first[0]  # by time, not by steps

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("sentencepiece")
@@ -24,6 +24,7 @@ from edgeformer.importers.tokenizers.model_file import read_model
 from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.tokenizer import Tokenizer
 from tests import spm
+from tests.amounts import examples
 from tests.conftest import ROOT
 
 Processor = sentencepiece.SentencePieceProcessor
@@ -60,7 +61,7 @@ ALL = pytest.mark.parametrize("name", spm.TRAINING)
 
 @ALL
 @given(text=TEXTS | st.sampled_from(spm.EDGE_CASES))
-@settings(max_examples=100, deadline=None)
+@examples(30, 200)
 def test_text_is_encoded_and_restored_as_by_sentencepiece(name: str, text: str) -> None:
     processor, tokenizer = pair(name)
     ids = processor.encode(text)
@@ -70,7 +71,7 @@ def test_text_is_encoded_and_restored_as_by_sentencepiece(name: str, text: str) 
 
 @ALL
 @given(data=st.data())
-@settings(max_examples=50, deadline=None)
+@examples(30, 100)
 def test_arbitrary_ids_are_decoded_as_by_sentencepiece(name: str, data: st.DataObject) -> None:
     processor, tokenizer = pair(name)
     frequent = [processor.piece_to_id("\u2581"), *processor.encode("a é <sep> \u4e2d")]
@@ -83,7 +84,7 @@ def test_arbitrary_ids_are_decoded_as_by_sentencepiece(name: str, data: st.DataO
 
 @ALL
 @given(text=TEXTS)
-@settings(max_examples=100, deadline=None)
+@examples(30, 200)
 def test_no_text_is_encoded_to_a_special_token(name: str, text: str) -> None:
     tokenizer = pair(name)[1]
     special = {tokenizer.eos_id, tokenizer.bos_id, tokenizer.pad_id}
@@ -166,7 +167,7 @@ def test_the_unknown_token_may_have_another_name(tmp_path: Path) -> None:
 
 @ALL
 @given(text=TEXTS)
-@settings(max_examples=100, deadline=None)
+@examples(30, 200)
 def test_each_token_stands_for_its_part_of_the_text(name: str, text: str) -> None:
     tokenizer = pair(name)[1]
     ids, spans, parts = tokenizer.encode(text), tokenizer.spans(text), tokenizer.pieces(text)
@@ -298,8 +299,13 @@ def test_vocabularies_that_do_not_fit(tmp_path: Path, options: Any, words: str) 
         converted(tmp_path, spm.model("unigram"), **options)
 
 
-def check_mutated(name: str, folder: Path, data: st.DataObject) -> None:
-    """A damaged file is refused, or gives a tokenizer that can be used."""
+@pytest.mark.parametrize("name", ["unigram", "bpe", "unigram-casefold-bytes"])
+@examples(10, 300)
+@given(data=st.data())
+def test_damaged_files_are_refused_or_can_be_used(
+    name: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
     damaged = bytearray(spm.model(name))
     for _ in range(data.draw(st.integers(1, 4))):
         # Pieces are at the start, rules at the end.
@@ -314,21 +320,3 @@ def check_mutated(name: str, folder: Path, data: st.DataObject) -> None:
     tokenizer = Tokenizer.from_content(content, "t.spm", TextFormat(unk=model.unk_piece))
     for text in spm.EDGE_CASES[:20]:
         tokenizer.decode(tokenizer.encode(text))
-
-
-MUTATED = pytest.mark.parametrize("name", ["unigram", "bpe", "unigram-casefold-bytes"])
-
-
-@MUTATED
-@given(data=st.data())
-@settings(max_examples=10, deadline=None)
-def test_mutated_models(name: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    check_mutated(name, tmp_path_factory.getbasetemp(), data)
-
-
-@pytest.mark.slow
-@MUTATED
-@given(data=st.data())
-@settings(max_examples=300, deadline=None)
-def test_many_mutated_models(name: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    check_mutated(name, tmp_path_factory.getbasetemp(), data)

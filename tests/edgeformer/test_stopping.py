@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -13,6 +10,7 @@ import pytest
 from edgeformer.config import TrainConfig
 from edgeformer.train.run import Validation
 from edgeformer.train.stopping import Interrupted, LimitReached, SignalWatch, catch_signals, limit_reached
+from tests.commands import two_processes
 
 
 def validations(*losses: float) -> list[Validation]:
@@ -79,13 +77,4 @@ print(f"{nothing} {reason}\\n", end="")
 
 @pytest.mark.slow
 def test_all_processes_stop_for_the_reason_of_one() -> None:
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
-    done = subprocess.run(
-        [sys.executable, *command, sys.executable, "-c", AGREE],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["None SIGTERM"] * 2
+    assert two_processes("-c", AGREE).splitlines() == ["None SIGTERM"] * 2

@@ -9,8 +9,7 @@ import os
 import random
 import re
 import signal
-import subprocess
-import sys
+from collections.abc import Callable
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -27,17 +26,16 @@ from edgeformer.config import AugmentConfig, Recipe, recipe_from_tree
 from edgeformer.data.batches import NO_LABEL, BatchStream, EncodedPairs
 from edgeformer.data.corpora import load_corpus
 from edgeformer.errors import CheckpointError, ConfigError, DataError, TrainingError
-from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.transformer.model import Transformer
 from edgeformer.train import trainer
-from edgeformer.train.checkpoints.checkpoint import TrainingProgress
 from edgeformer.train.checkpoints.weights import load_weights
-from edgeformer.train.objective import Objective
+from edgeformer.train.loss import Objective
 from edgeformer.train.run import Run, Validation
 from edgeformer.train.stopping import Interrupted, LimitReached
 from edgeformer.train.trainer import train
 from edgeformer.train.validation import Validator
 from edgeformer_runtime.files import locked_folder
+from tests.commands import two_processes
 
 
 @pytest.fixture(scope="module")
@@ -272,21 +270,8 @@ def test_two_processes_equal_two_accumulated_batches(corpus: Path, tmp_path: Pat
     fields: dict[str, Any] = {"model": {"dropout": 0.0}, "max_steps": 6}
     train(recipe(corpus, accumulate=2, **fields), tmp_path / "alone")
     (tmp_path / "recipe.json").write_bytes(msgspec.json.encode(recipe(corpus, **fields)))
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
-    edgeformer = [sys.executable, "-c", "from edgeformer.cli import main; main()"]
-
-    def torchrun(*arguments: str | Path) -> str:
-        finished = subprocess.run(
-            [sys.executable, *command, *edgeformer, "train", *map(str, arguments)],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert finished.returncode == 0, finished.stderr
-        return finished.stdout
-
-    output = torchrun(tmp_path / "recipe.json", "--out", tmp_path / "two")
+    edgeformer = ("-c", "from edgeformer.cli import main; main()", "train")
+    output = two_processes(*edgeformer, tmp_path / "recipe.json", "--out", tmp_path / "two")
     assert output.count("step 6  valid loss") == 1
     one, two = resume_state(tmp_path / "alone")["model"], resume_state(tmp_path / "two")["model"]
     for name, tensor in one.items():
@@ -294,7 +279,7 @@ def test_two_processes_equal_two_accumulated_batches(corpus: Path, tmp_path: Pat
     assert Run.open(tmp_path / "two").info.status == "finished"
     assert output.count("validation loss") == 1
 
-    torchrun("--out", tmp_path / "two", "--resume", "--set", "train.max_steps=9")
+    two_processes(*edgeformer, "--out", tmp_path / "two", "--resume", "--set", "train.max_steps=9")
     assert Run.open(tmp_path / "two").info.steps == resume_state(tmp_path / "two")["progress"]["step"] == 9
 
 
@@ -349,25 +334,6 @@ def test_the_last_checkpoints_are_averaged_whatever_their_loss(
     ]
     for name, tensor in mean.items():
         torch.testing.assert_close(tensor, (parts[0][name] + parts[1][name]) / 2)
-
-
-def test_an_own_forward_is_what_is_trained(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Own(Transformer):
-        updates = 0
-
-        def forward(self, *inputs: Tensor) -> Tensor:
-            Own.updates += self.training
-            return super().forward(*inputs)
-
-    def build(run: Run) -> EncoderDecoder:
-        model = built(run)
-        model.__class__ = Own
-        return model
-
-    built = Run.build_model
-    monkeypatch.setattr(Run, "build_model", build)
-    train(recipe(corpus), tmp_path / "run")
-    assert Own.updates == 6
 
 
 def test_max_minutes_counts_earlier_sessions(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -549,18 +515,24 @@ def test_a_validation_loss_that_is_no_number_counts_as_divergence(
     assert (info.status, info.averaged_steps, len(info.validations)) == ("diverged", (3,), 1)
 
 
-def test_a_checkpoint_of_an_earlier_version_says_so(corpus: Path, tmp_path: Path) -> None:
-    train(recipe(corpus), tmp_path / "run")
-    torch.save({"state_dict": {}, "global_step": 6}, tmp_path / "run" / "checkpoints" / "last.ckpt")
-    with pytest.raises(CheckpointError, match="was written by an earlier version of edgeformer"):
-        train(recipe(corpus, max_steps=9), tmp_path / "run", resume=True)
-
-
-def test_refuses_a_used_folder(corpus: Path, tmp_path: Path) -> None:
-    (tmp_path / "note.txt").write_text("mine")
-    with pytest.raises(CheckpointError, match="is not an empty folder"):
-        train(recipe(corpus), tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["note.txt"]
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda path: torch.save({"state_dict": {}, "global_step": 6}, path), "written by an earlier version of edge"),
+        (lambda path: path.write_bytes(path.read_bytes()[:1000]), r"last\.ckpt` is damaged"),
+        (Path.unlink, r"has made 6 steps, but `.*last\.ckpt` is missing"),
+    ],
+    ids=["earlier", "damaged", "missing"],
+)
+def test_a_checkpoint_that_cannot_be_resumed_is_named(
+    corpus: Path, tmp_path: Path, damage: Callable[[Path], object], problem: str
+) -> None:
+    run = train(recipe(corpus), tmp_path / "run").run
+    model = run.model_path.read_bytes()
+    damage(run.checkpoints / "last.ckpt")
+    with pytest.raises(CheckpointError, match=problem):
+        train(recipe(corpus, max_steps=9), run.path, resume=True)
+    assert run.model_path.read_bytes() == model
 
 
 def test_resume_refuses_another_recipe_and_names_the_keys(corpus: Path, tmp_path: Path) -> None:
@@ -586,23 +558,6 @@ def test_resume_refuses_other_text(corpus: Path, tmp_path: Path) -> None:
     copy.write_text(corpus.read_text() + "a b\tb a\n")
     with pytest.raises(CheckpointError, match="different text"):
         train(recipe(copy, max_steps=9), tmp_path / "run", resume=True)
-
-
-def test_resume_of_a_damaged_checkpoint_says_so(corpus: Path, tmp_path: Path) -> None:
-    train(recipe(corpus), tmp_path / "run")
-    checkpoint = tmp_path / "run" / "checkpoints" / "last.ckpt"
-    checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
-    with pytest.raises(CheckpointError, match=r"last\.ckpt` is damaged"):
-        train(recipe(corpus, max_steps=9), tmp_path / "run", resume=True)
-
-
-def test_resume_without_the_checkpoint_says_so(corpus: Path, tmp_path: Path) -> None:
-    train(recipe(corpus), tmp_path / "run")
-    model = (tmp_path / "run" / "model.safetensors").read_bytes()
-    (tmp_path / "run" / "checkpoints" / "last.ckpt").unlink()
-    with pytest.raises(CheckpointError, match=r"has made 6 steps, but `.*last\.ckpt` is missing"):
-        train(recipe(corpus, max_steps=9), tmp_path / "run", resume=True)
-    assert (tmp_path / "run" / "model.safetensors").read_bytes() == model
 
 
 def test_resume_of_a_run_that_made_no_step_begins_it(
@@ -651,17 +606,11 @@ def test_the_sample_is_spread_over_the_pairs_that_fit(tmp_path: Path, monkeypatc
     assert run.info.filters.total == 240
 
 
-def test_resume_of_nothing(tmp_path: Path) -> None:
+def test_what_cannot_begin_says_so(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="has no recipe"):
         train(None, tmp_path / "run", resume=True)
-
-
-def test_a_recipe_is_needed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="A recipe is needed"):
         train(None, tmp_path / "run")
-
-
-def test_a_model_too_short_for_the_text_leaves_nothing(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="None of"):
         train(recipe(corpus, {"max_source_length": 1, "max_target_length": 1}), tmp_path / "run")
 
@@ -677,12 +626,3 @@ def test_precisions_and_tokenizers(corpus: Path, tmp_path: Path, precision: str,
     assert {tensor.dtype for tensor in run.load_model().state_dict().values()} == {torch.float32}
     assert (run.path / "tokenizer.json").is_file() is shared
     assert (run.path / "target.tokenizer.json").is_file() is not shared
-
-
-def test_a_checkpoint_holds_the_progress_as_plain_values(corpus: Path, tmp_path: Path) -> None:
-    run = train(recipe(corpus), tmp_path / "run").run
-    progress = msgspec.convert(resume_state(run.path)["progress"], TrainingProgress)
-    assert tuple(progress.validations) == run.info.validations
-    assert (progress.step, progress.minutes) == (6, run.info.minutes)
-    assert progress.tokens_per_second == run.info.tokens_per_second > 0
-    assert [path.name for path in run.checkpoints.glob(".*")] == []  # written beside it and renamed

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from edgeformer.model.transformer.attention import MultiHeadAttention, torch_attention
 from edgeformer.model.transformer.config import TransformerConfig
-from edgeformer.train.cpu.attention import training_attention, use_training_attention
+from edgeformer.train.cpu import training_attention, use_training_attention
 
 TOLERANCE = {
     torch.float32: 1e-5,  # order of summation
@@ -59,7 +59,7 @@ def test_padding_gets_no_weight_and_no_gradient() -> None:
 
 def test_torch_does_what_needs_no_gradient_and_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr("edgeformer.train.cpu.attention.torch_attention", lambda *_, **fields: calls.append(fields))
+    monkeypatch.setattr("edgeformer.train.cpu.torch_attention", lambda *_, **fields: calls.append(fields))
     *inputs, padding = example(4, 4, torch.float32)
     training_attention(*inputs, padding=padding, causal=False, scale=0.5, dropout=0.25)
     with torch.no_grad():

@@ -20,8 +20,7 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.train.checkpoints.averaging import averaged_steps, best_steps, keep_only, load_average, weights_path
 from edgeformer.train.checkpoints.weights import save_weights
-from edgeformer.train.cpu import prepare_for_cpu
-from edgeformer.train.cpu.dropout import FastDropout, use_fast_dropout
+from edgeformer.train.cpu import FastDropout, prepare_for_cpu, use_fast_dropout
 from edgeformer.train.run import SAMPLE_SIZE, Run, RunInfo, Validation, differing_keys
 from tests.factory import small_recipe
 from tests.variants import VARIANTS
@@ -274,7 +273,7 @@ def test_every_dropout_of_a_model_is_exchanged() -> None:
 def test_freed_memory_is_used_again_without_asking_the_system() -> None:
     script = """
 import ctypes, resource
-from edgeformer.train.cpu.allocator import keep_freed_memory
+from edgeformer.train.cpu import keep_freed_memory
 keep_freed_memory()
 libc, size = ctypes.CDLL(None), 2**26
 libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]

@@ -119,7 +119,8 @@ def test_the_command_measures_chooses_and_reports(
     assert done.exit_code == 0, done.output
     choice = msgspec.convert(open_bundle(out).manifest.report.choice, Choice)
     assert choice.chosen == "fp32"
-    assert any("is too far from PyTorch" in candidate.refused for candidate in choice.candidates)
+    assert all("is too far from PyTorch" in reason for reason in choice.failed.values())
+    assert choice.failed.keys() <= {candidate.precision for candidate in choice.candidates} - {"fp32"}
 
 
 def test_options_of_the_choice_need_it(model_graphs: ModelGraphs, tmp_path: Path) -> None:

@@ -9,14 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeformer.quality.interval import Interval
+from edgeformer.quality.bootstrap import Interval
 from edgeformer_export.choice import COLUMNS, TIE, Candidate, Choice, Objective, choose
 from edgeformer_runtime.precision import Precision
 
 
-def candidate(
-    precision: Precision, size: int, drop: float = 0.0, ratio: float = 1.0, *, refused: str = ""
-) -> Candidate:
+def candidate(precision: Precision, size: int, drop: float = 0.0, ratio: float = 1.0) -> Candidate:
     return Candidate(
         precision=precision,
         bytes=size,
@@ -26,7 +24,6 @@ def candidate(
         identical=30,
         milliseconds=10 * ratio,
         ratio=ratio,
-        refused=refused,
     )
 
 
@@ -67,20 +64,24 @@ ANY = st.lists(
         st.integers(1, 5),
         st.sampled_from([-0.5, 0.0, 0.2, 1.0]),
         st.sampled_from([0.5, 0.53, 0.9, 1.0, 1.2]),
-        refused=st.sampled_from(["", "It is not the model."]),
     ),
     max_size=3,
     unique_by=lambda entry: entry.precision,
 )
 
 
-@given(ANY, st.sampled_from([0.0, 0.2, 0.5]), st.sampled_from(["latency", "size"]))
+@given(
+    ANY,
+    st.sampled_from([0.0, 0.2, 0.5]),
+    st.sampled_from(["latency", "size"]),
+    st.sets(st.sampled_from(["int8", "int8-block", "int4"])),
+)
 def test_no_admissible_candidate_is_clearly_better(
-    others: Sequence[Candidate], max_drop: float, optimize: Objective
+    others: Sequence[Candidate], max_drop: float, optimize: Objective, failed: set[Precision]
 ) -> None:
     candidates = [FP32, *others]
-    admissible = [entry for entry in candidates if entry.drop <= max_drop and not entry.refused]
-    chosen = choose(candidates, max_drop, optimize)
+    admissible = [entry for entry in candidates if entry.drop <= max_drop and entry.precision not in failed]
+    chosen = choose(candidates, max_drop, optimize, failed)
     (best,) = [entry for entry in admissible if entry.precision == chosen]
     fastest = min(entry.ratio for entry in admissible)
     rivals = [entry for entry in admissible if optimize == "size" or entry.ratio <= fastest * (1 + TIE)]
@@ -103,14 +104,13 @@ def made(candidates: Sequence[Candidate], optimize: Objective = "latency", max_d
         bleu_signature="nrefs:1",
         machine="a machine",
         engine="onnxruntime 1.31.1",
-        clock="processor time",
     )
 
 
 def test_the_table_has_a_row_for_each_candidate() -> None:
-    rows = made([*CANDIDATES, candidate("fp16", 1, 0, 0.1, refused="It is not the model.")]).rows
+    rows = made([*CANDIDATES, candidate("fp16", 1, 0, 0.1)]).without("fp16", "It is not the model.").rows
     assert {len(row) for row in rows} == {len(COLUMNS)}
-    assert [row[-1] for row in rows] == ["", "", "chosen", "over budget", "refused"]
+    assert [row[-1] for row in rows] == ["", "", "chosen", "over budget", "failed"]
     assert rows[1] == ("int8", "39.90", "+0.10 (-0.20 to +0.40)", "50%", "4.00", "12.0", "1.20", "")
 
 
@@ -120,10 +120,10 @@ def test_notes_say_what_the_table_does_not() -> None:
     assert notes[1].startswith("Chosen: int8-block, the smallest of those at most 10% slower than the fastest whose")
     assert "may exceed the budget" in notes[2]
     surer = msgspec.structs.replace(CANDIDATES[2], drop_interval=Interval(low=-0.1, high=0.2))
-    refused = candidate("int4", 1, refused="It is too far from PyTorch.")
-    choice = msgspec.structs.replace(made([FP32, surer, refused], "size"), failed={"int8": "No weights."})
+    choice = msgspec.structs.replace(made([FP32, surer, candidate("int4", 1)], "size"), failed={"int8": "No weights."})
+    choice = choice.without("int4", "It is too far from PyTorch.")
     assert choice.notes[1:] == [
         "Chosen: int8-block, the smallest whose measured drop is at most 0.2.",
-        "int4 was refused: It is too far from PyTorch.",
         "int8 failed: No weights.",
+        "int4 failed: It is too far from PyTorch.",
     ]

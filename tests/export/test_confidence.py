@@ -8,7 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from edgeformer_export.traits.confidence import MIN_TEXTS, min_confidence
+from edgeformer_export.traits import MIN_TEXTS, min_confidence
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.source import Source
 from edgeformer_runtime.translation import TextHypothesis, Translation

@@ -25,6 +25,7 @@ from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
 from tests import commands
+from tests.company import changed_by_company
 from tests.cuda import needs_cuda, sizes
 from tests.factory import PAIRS
 from tests.store import RunSettings, Store
@@ -86,7 +87,10 @@ def random_sources(lengths: list[int], seed: int = 0) -> list[list[int]]:
 
 
 def test_graphs_run_there(case: Opened) -> None:
-    for graph in (case.cuda.session._graphs.encoder, case.cuda.session.step_graph.session):
+    for graph in (
+        case.cuda.session.onnxruntime._graphs.encoder,
+        case.cuda.session.onnxruntime.step_graph.session.onnxruntime,
+    ):
         assert graph.get_providers()[0] == PROVIDERS["cuda"]
         assert graph.get_provider_options()[PROVIDERS["cuda"]]["use_tf32"] == "0"
 
@@ -100,7 +104,7 @@ def test_logits_are_torchs(case: Opened) -> None:
 
 def test_attention_and_output_are_torchs(case: Opened) -> None:
     options = [DecodeOptions(beam_size=1), DecodeOptions(beam_size=3)]
-    report = compare(case.model, case.cuda.session, random_sources([3, 8, 13, 21]), options, case.precision)
+    report = compare(case.model, case.cuda.session.onnxruntime, random_sources([3, 8, 13, 21]), options, case.precision)
     assert report.problems == []
 
 
@@ -118,10 +122,9 @@ def test_rows_that_leave_at_different_steps_leave_the_others_as_they_are(taught:
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_sentence_gives_the_same_alone_and_in_a_batch(taught: Opened, beam_size: int) -> None:
-    together = taught.cuda.translate(TEXTS, beam_size=beam_size)
-    alone = [taught.cuda.translate([text], beam_size=beam_size)[0] for text in TEXTS]
-    same = [a.best.ids == b.best.ids for a, b in zip(together, alone, strict=True)]
-    assert sum(same) >= len(same) * (1 if taught.precision == "fp32" else 0.9)
+    changed = changed_by_company(taught.cuda, TEXTS, tolerance=np.inf, beam_size=beam_size)
+    # In float16, two tokens may be so close that another order of additions decides between them.
+    assert len(changed) <= len(TEXTS) * (0 if taught.precision == "fp32" else 0.1)
 
 
 def test_threads_share_one_session(case: Opened) -> None:
@@ -135,7 +138,7 @@ def test_threads_share_one_session(case: Opened) -> None:
 
 
 def test_the_state_stays_there(case: Opened) -> None:
-    session, table = case.cuda.session, case.cuda.bundle.manifest.state
+    session, table = case.cuda.session.onnxruntime, case.cuda.bundle.manifest.state
     state = session.start(np.array([[5, 6, 3], [7, 3, 0], [8, 9, 3]]), np.array([3, 2, 3]))
     state.select(np.array([0, 0, 1, 1, 2, 2]), None)
     for token in range(4, 7):

@@ -13,12 +13,25 @@ import pytest
 
 from edgeformer_export.writer import ExportError, atomic_folder, require_free
 from edgeformer_runtime.bundle.open import open_bundle
-from robustness.interruptions.strace import Trace, strace_problem, traced
-from robustness.interruptions.writing import BUNDLE as OVERWRITE
 from tests.bundles import BUNDLE_FILES, copy_of, edit_manifest
+from tests.strace import CALLS, Trace, strace_problem, traced
 
-CALLS = ("mkdir", "flock", "fsync", "renameat2", "rename", "unlinkat", "unlink", "rmdir")
-"""System calls that change names, or wait for the disk."""
+OVERWRITE = """
+import shutil, sys
+from pathlib import Path
+from edgeformer_export.writer import atomic_folder
+with atomic_folder(Path(sys.argv[2]), overwrite=True) as folder:
+    for path in sorted(Path(sys.argv[1]).iterdir()):
+        shutil.copy(path, folder)
+"""
+"""Writes the bundle of the first folder to the second, as ``edgeformer export --overwrite`` does."""
+WRITE_FILE = """
+import sys
+from pathlib import Path
+from edgeformer_runtime.files import write_atomically
+write_atomically(Path(sys.argv[1]), b"new")
+"""
+"""Writes a file as checkpoints are written."""
 
 
 @pytest.fixture
@@ -37,7 +50,7 @@ def overwrite(bundles: tuple[Path, Path], *inject: str) -> Trace:
     if problem := strace_problem():
         pytest.skip(problem)
     out, new = bundles
-    return traced(OVERWRITE, new, out, inject=inject, calls=CALLS)
+    return traced(OVERWRITE, new, out, inject=inject)
 
 
 def language(bundle: Path) -> str:
@@ -83,6 +96,26 @@ def test_a_kill_at_any_call_leaves_the_old_or_the_new_bundle(bundles: tuple[Path
         assert language(out) == ("new" if exchanged else "old")
         require_free(out, overwrite=True)
         assert list(out.parent.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("call", ["fsync", "rename"])
+def test_a_kill_at_any_call_leaves_the_old_or_the_new_file(tmp_path: Path, call: str) -> None:
+    if problem := strace_problem():
+        pytest.skip(problem)
+    target = tmp_path / "out" / "last.ckpt"
+    target.parent.mkdir()
+    target.write_bytes(b"old")
+    status, lines, _ = traced(WRITE_FILE, target)
+    assert (status, target.read_bytes()) == (0, b"new")
+    names = (line.partition(" ")[2].strip().partition("(")[0] for line in lines)
+    order = [name for name in names if name in ("fsync", "rename")]
+    assert order == ["fsync", "rename", "fsync"]  # the content, then the name, then the folder
+    for number in range(1, order.count(call) + 1):
+        target.write_bytes(b"old")
+        status, lines, _ = traced(WRITE_FILE, target, inject=(f"{call}:signal=SIGKILL:when={number}",))
+        assert status in (-signal.SIGKILL, 128 + signal.SIGKILL)
+        renamed = any("rename(" in line and line.endswith("= 0") for line in lines)
+        assert target.read_bytes() == (b"new" if renamed else b"old")
 
 
 def test_without_an_exchange_of_names_the_old_bundle_comes_back(bundles: tuple[Path, Path]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edgeformer_export.parity.golden_examples import MARGIN, SHORTLIST, make_golden
+from edgeformer_export.parity.golden_examples import MARGIN, SHORTLIST, listed_cases, make_golden
 from edgeformer_export.parity.margins import beam_margins, greedy_margins, survives
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
@@ -69,7 +69,7 @@ def test_beam_margins_are_the_largest_that_is_survived(seed: int) -> None:
     assert survives(session, SOURCES, wrong, options, 1e-6) == [False] * len(SOURCES)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int4"])
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("int4", marks=pytest.mark.slow)])
 def test_of_texts_of_a_length_those_far_from_another_output_are_taken(
     small_bundles: dict[Precision, Path], precision: Precision
 ) -> None:
@@ -100,6 +100,23 @@ def test_few_texts_are_all_taken(translator: Translator) -> None:
         assert (case.ids, case.output) == (found.ids, found.text)
         assert case.score == pytest.approx(found.score, abs=1e-5)
         assert case.source == (*translator.source_tokenizer.encode(case.text), 3)
+
+
+def test_examples_with_a_shortlist_are_those_that_it_does_not_change(translator: Translator) -> None:
+    golden = make_golden(translator, TEXTS, count=3)
+    withheld = golden.cases[0].ids[0]
+    listing = Translator(
+        translator.session,
+        translator.source_tokenizer,
+        translator.target_tokenizer,
+        translator.options(suppress_tokens=[withheld]),
+    )
+    changed = [case for case in golden.cases if withheld in case.ids]
+    listed = listed_cases(golden, listing)
+    assert changed
+    assert [(case.text, case.beam_size, case.ids, case.margin) for case in listed] == [
+        (case.text, case.beam_size, case.ids, case.margin) for case in golden.cases if case not in changed
+    ]
 
 
 def test_examples_of_a_taught_model_have_the_margin_looked_for(small_bundle: Path) -> None:

@@ -20,6 +20,8 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
+from tests.amounts import combinations
+from tests.company import changed_by_company
 from tests.factory import PAIRS
 from tests.store import Store
 
@@ -70,42 +72,37 @@ def test_rows_that_finish_at_different_steps(taught: Taught, beam_size: int) -> 
     outputs = [best for best, *_ in decode(taught.fp32.session, sources, options)]
     assert all(best.finished for best in outputs)
     assert len({len(best.ids) for best in outputs}) > 1
-    report = compare(taught.model, taught.fp32.session, sources, [options], "fp32")
+    report = compare(taught.model, taught.fp32.session.onnxruntime, sources, [options], "fp32")
     assert report.problems == []
     assert report.tokens[0].identical == len(sources)
 
 
-@pytest.mark.parametrize("beam_size", [1, 3, 4])
-@pytest.mark.parametrize("precision", PRECISIONS)
+@combinations(precision=PRECISIONS, beam_size=[1, 3, 4])
 def test_a_sentence_gives_the_same_in_any_company(taught: Taught, precision: Precision, beam_size: int) -> None:
     """Alone, in batches of any order and size, and with another number of threads."""
     one = taught.bundles[precision]
     two = Translator.open(one.bundle, threads=2)
     expected = one.translate(TEXTS, beam_size=beam_size)
-    order = np.random.default_rng(0).permutation(len(TEXTS)).tolist()
-    outputs = [
-        [one.translate([text], beam_size=beam_size)[0] for text in TEXTS],
-        two.translate(TEXTS, beam_size=beam_size),
-        [two.translate([text], beam_size=beam_size)[0] for text in TEXTS[::6]],
-    ]
-    for max_batch_tokens in (4096, 4 * 13 * beam_size):
-        shuffled = one.translate(
-            [TEXTS[index] for index in order], beam_size=beam_size, max_batch_tokens=max_batch_tokens
+    tolerance = 1e-5 if one.session.row_multiple == 2 else 1e-4
+    for translator in (one, two):
+        assert not changed_by_company(
+            translator,
+            TEXTS,
+            tolerance=tolerance,
+            expected=expected,
+            max_batch_tokens=4 * 13 * beam_size,
+            beam_size=beam_size,
         )
-        outputs.append([shuffled[order.index(index)] for index in range(len(TEXTS))])
-    for output in outputs:
-        for found, wanted in zip(output, expected[:: 6 if len(output) < len(TEXTS) else 1], strict=True):
-            assert found.best.ids == wanted.best.ids
-            assert found.score == pytest.approx(wanted.score, abs=1e-5 if one.session.row_multiple == 2 else 1e-4)
 
 
 @pytest.mark.parametrize("precision", INTEGERS)
 def test_integers_are_close_to_torch_and_much_smaller(taught: Taught, precision: Precision) -> None:
     translator = taught.bundles[precision]
-    report = compare(taught.model, translator.session, source_ids(translator), [], precision)
+    report = compare(taught.model, translator.session.onnxruntime, source_ids(translator), [], precision)
     assert report.logits.top1_agreement > (0.85 if precision == "int4" else 0.95)
     weights = [bundle.bundle.manifest.files["weights.bin"].size for bundle in (taught.fp32, translator)]
-    assert weights[1] < 0.45 * weights[0]
+    # At a width of 32, biases and scales, which the plan of the kernels has in this file too, count for a ninth.
+    assert weights[1] < 0.5 * weights[0]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

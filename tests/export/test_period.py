@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from edgeformer_export.traits.period import SENTENCES, measure_period
+from edgeformer_export.traits import SENTENCES, measure_period
 from edgeformer_runtime.source import Source
 from edgeformer_runtime.translation import TextHypothesis, Translation
 

@@ -20,9 +20,10 @@ from edgeformer_export.quantize.blocks import (
 )
 from edgeformer_export.quantize.calibration import QuantizationRange
 from edgeformer_export.quantize.static import QuantizeStatic, activations
-from edgeformer_export.weights import write_weights
+from edgeformer_export.quantize.strategies import STRATEGIES, InBlocks
+from edgeformer_export.weights import WeightsFile
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, SOURCE, SOURCE_LENGTH
-from edgeformer_runtime.precision import BLOCK_SIZE
+from edgeformer_runtime.precision import BLOCK_SIZE, PRECISIONS
 from tests.graphs import constant, linear_model, run, run_all
 from tests.store import Store
 from tests.variants import traced_variants
@@ -180,7 +181,7 @@ def test_a_tied_table_is_stored_once_for_both_graphs(store: Store, tmp_path: Pat
     operators = Counter(node.op_type for node in nodes)
     assert operators["GatherBlockQuantized"] == 2
     assert operators["MatMulIntegerToFloat"] > 0  # the encoder's products are those of QuantizeStatic
-    write_weights([encoder, decoder], tmp_path / "weights")
+    WeightsFile(tmp_path / "weights").move([encoder, decoder])
     lookups = [node for node in nodes if node.op_type == "GatherBlockQuantized"]
     (projection,) = [node for node in nodes if node.attributes.get_int("N", 0) == 300]
     packed, scales = ([lookup.inputs[index] for lookup in lookups] for index in (0, 2))
@@ -253,3 +254,9 @@ def test_narrow_weights_stay_in_float() -> None:
 def test_settings_that_the_operators_lack_are_refused(bits: int, block_size: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         QuantizeBlocks(bits, block_size)
+
+
+def test_every_precision_with_integers_has_a_strategy() -> None:
+    assert STRATEGIES.keys() == {name for name, traits in PRECISIONS.items() if traits.is_quantized}
+    bits = {name: strategy.bits for name, strategy in STRATEGIES.items() if isinstance(strategy, InBlocks)}
+    assert bits == {name: traits.bits for name, traits in PRECISIONS.items() if traits.in_blocks}

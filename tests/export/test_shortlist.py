@@ -14,9 +14,7 @@ from edgeformer.cli import main
 from edgeformer.importers.model import Shortlist as ImportedShortlist
 from edgeformer.importers.run_folder import SHORTLIST_FILE
 from edgeformer.train.run import Run
-from edgeformer_export.report import ShortlistReport
-from edgeformer_export.shortlist.alignment import align
-from edgeformer_export.shortlist.lists import learned, make_shortlist, never_generated
+from edgeformer_export.shortlist.lists import ShortlistReport, align, learned, make_shortlist, never_generated
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import SpecialTokens, Target
@@ -30,6 +28,7 @@ from tests.bundles import copy_of, rehash
 from tests.factory import PAIRS
 from tests.shortlists import bundle_of, lists_of
 from tests.store import RunSettings, Store
+from tests.variants import is_slow
 
 CASES: list[tuple[str, Precision, Target]] = [
     *(("post_norm", precision, "ort") for precision in ("fp32", "int8", "int8-block", "int4")),
@@ -43,20 +42,26 @@ CLOSE = {"fp32": 1e-4, "int8": 0.15, "int8-block": 0.05, "int4": 0.05}
 """How far logits may differ: the listed projection does not round what it is applied to."""
 
 
-@pytest.mark.parametrize(("variant", "precision", "target"), CASES)
+@pytest.mark.parametrize(
+    ("variant", "precision", "target"),
+    [
+        pytest.param(*case, marks=pytest.mark.slow) if is_slow(case[0]) or case[2] == "portable" else case
+        for case in CASES
+    ],
+)
 def test_listed_tokens_have_the_logits_of_the_whole_vocabulary(
     store: Store, tmp_path: Path, variant: str, precision: Precision, target: Target
 ) -> None:
     run = store.run(variant)
-    bundle = bundle_of(run, lists_of(run, always=20), precision, target, tmp_path / "bundle")
+    lists = lists_of(run, always=20)
+    bundle = bundle_of(store, lists, tmp_path / "bundle", variant=variant, precision=precision, target=target)
     whole, listing = (Translator.open(bundle, threads=1, shortlist=shortlist) for shortlist in (False, True))
     sources = [source.ids for source in whole.encode([source for source, _ in PAIRS[:5]])]
     batch = pad(sources, whole.session.special.pad)
-    restricted, full = listing.session.start_search(*batch), whole.session.start(*batch)
+    restricted, full = listing.session.onnxruntime.start_search(*batch), whole.session.onnxruntime.start(*batch)
     listed = restricted.listed
     assert listed is not None
-    assert whole.session.start_search(*batch).listed is None
-    lists = lists_of(run, always=20)
+    assert whole.session.onnxruntime.start_search(*batch).listed is None
     usable = np.array([lists.usable(source)[listed] for source in sources])
     token = np.full(len(sources), whole.session.special.bos)
     for step in range(4):
@@ -83,7 +88,7 @@ def test_with_all_tokens_listed_translations_are_those_of_the_whole_vocabulary(
     store: Store, taught: RunSettings, tmp_path: Path
 ) -> None:
     run = store.run(**taught)
-    bundle = bundle_of(run, lists_of(run, always=10**6), "fp32", "ort", tmp_path / "bundle")
+    bundle = bundle_of(store, lists_of(run, always=10**6), tmp_path / "bundle", **taught)
     whole, listing = (Translator.open(bundle, threads=1, shortlist=shortlist) for shortlist in (False, True))
     texts = [source for source, _ in PAIRS]
     for beam_size in (1, 4):
@@ -96,7 +101,8 @@ def test_with_all_tokens_listed_translations_are_those_of_the_whole_vocabulary(
 def test_a_sentence_uses_its_own_list_in_any_batch(store: Store, taught: RunSettings, tmp_path: Path) -> None:
     run = store.run(**taught)
     lists = lists_of(run, always=5)
-    translator = Translator.open(bundle_of(run, lists, "int8", "ort", tmp_path / "bundle"), threads=1)
+    bundle = bundle_of(store, lists, tmp_path / "bundle", precision="int8", **taught)
+    translator = Translator.open(bundle, threads=1)
     texts = [source for source, _ in PAIRS]
     for beam_size in (1, 3):
         together = translator.translate(texts, beam_size=beam_size, max_length=20)
@@ -111,12 +117,12 @@ def test_weights_of_large_vocabularies_are_read_by_the_graph(
     store: Store, taught: RunSettings, tmp_path: Path, precision: Precision, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = store.run(**taught)
-    bundle = bundle_of(run, lists_of(run, always=20), precision, "ort", tmp_path / "bundle")
+    bundle = bundle_of(store, lists_of(run, always=20), tmp_path / "bundle", precision=precision, **taught)
     small = Translator.open(bundle, threads=1)
     monkeypatch.setattr(listing, "TABLE_BYTES", 0)
     large = Translator.open(bundle, threads=1)
     batch = pad([source.ids for source in small.encode([source for source, _ in PAIRS[:5]])], 0)
-    first, second = (translator.session.start_search(*batch) for translator in (small, large))
+    first, second = (translator.session.onnxruntime.start_search(*batch) for translator in (small, large))
     np.testing.assert_array_equal(first.listed, second.listed)
     token = np.full(5, small.session.special.bos)
     np.testing.assert_array_equal(first.step(token), second.step(token))
@@ -180,7 +186,7 @@ def test_export_command(store: Store, taught: RunSettings, tmp_path: Path) -> No
 
 def test_damaged_lists_are_refused_when_the_bundle_is_opened(store: Store, taught: RunSettings, tmp_path: Path) -> None:
     run = store.run(**taught)
-    bundle = bundle_of(run, lists_of(run, always=5), "fp32", "ort", tmp_path / "bundle")
+    bundle = bundle_of(store, lists_of(run, always=5), tmp_path / "bundle", **taught)
     damaged = copy_of(bundle, tmp_path / "damaged")
     path = damaged / contract.SHORTLIST_FILE
     path.write_bytes(path.read_bytes()[:-2])

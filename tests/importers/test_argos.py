@@ -153,7 +153,7 @@ def without(name: str) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
         ),
         (
             lambda members: {**members, "translate-en_fr-1_9/metadata.json": b"["},
-            "`metadata.json` of the package is damaged",
+            "metadata.json` is damaged",
         ),
         (
             lambda members: {**members, "translate-en_fr-1_9/model/model.bin": bytes(100 << 20)},

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -33,6 +33,7 @@ from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import run_translator
 from edgeformer_runtime.tokenizer import Tokenizer
+from tests.amounts import examples
 from tests.importers import hugging_face_models
 from tests.importers.ctranslate2_models import SHARED, arrays_file, fill, marian, save, write_model_file
 from tests.importers.ctranslate2_oracle import compare, sources
@@ -162,7 +163,7 @@ def test_vocabularies(name: str, content: str, tokens: list[str], tmp_path: Path
 )
 def test_damaged_vocabularies(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(ImporterError, match=r"Vocabulary `.*` is damaged"):
+    with pytest.raises(ImporterError, match="is damaged"):
         read_tokens(tmp_path / name)
 
 
@@ -378,8 +379,10 @@ def mutable(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
     return folder, offsets
 
 
-def mutate_and_read(model: tuple[Path, list[int]], data: st.DataObject) -> None:
-    folder, offsets = model
+@examples(250, 10_000)
+@given(st.data())
+def test_mutated_headers(mutable: tuple[Path, list[int]], data: st.DataObject) -> None:
+    folder, offsets = mutable
     content = bytearray((folder / "original").read_bytes())
     for _ in range(data.draw(st.integers(1, 3))):
         content[offsets[data.draw(st.integers(0, len(offsets) - 1))]] = data.draw(st.integers(0, 255))
@@ -395,19 +398,6 @@ def mutate_and_read(model: tuple[Path, list[int]], data: st.DataObject) -> None:
         assert sum(array.nbytes for array in imported.weights.values()) <= 2 * len(content) + ALLOWANCE
 
     check_memory(read, len(content))
-
-
-@settings(max_examples=250, deadline=None)
-@given(st.data())
-def test_mutated_headers(mutable: tuple[Path, list[int]], data: st.DataObject) -> None:
-    mutate_and_read(mutable, data)
-
-
-@pytest.mark.slow
-@settings(max_examples=10_000, deadline=None)
-@given(st.data())
-def test_many_mutated_headers(mutable: tuple[Path, list[int]], data: st.DataObject) -> None:
-    mutate_and_read(mutable, data)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8])

@@ -17,9 +17,7 @@ from edgeformer.cli import main
 from edgeformer.errors import ConfigError, DataError
 from edgeformer.importers.downloads import download_model, is_model_name
 from edgeformer.importers.downloads.firefox import COLLECTION, Attachment, Record, newest
-from edgeformer.train.run import Run
 from edgeformer_runtime.files import locked_folder
-from tests.importers.bergamot_models import bergamot_files
 from tests.importers.marian_models import MARIAN
 from tests.model_server import COMMIT, FirefoxPublisher, Server, publish_on_hub, serving
 
@@ -164,21 +162,6 @@ def test_an_answer_of_another_form_is_an_error(server: Server, firefox: FirefoxP
     server.add(f"/v1{COLLECTION}", {"data": [{"name": 1}]})
     with pytest.raises(DataError, match="is not what Firefox expects"):
         download_model("firefox:enfr")
-
-
-def test_the_command_imports_by_name(firefox: FirefoxPublisher, tmp_path: Path) -> None:
-    files = bergamot_files("ssru").items()
-    firefox("1.0", dict(zip(("model", "vocab"), files, strict=True)))
-    text = tmp_path / "text"
-    text.write_text("Tom is here.\n", encoding="utf-8")
-    command = ["import", "firefox:enfr", "--out", str(tmp_path / "run"), "--text", str(text)]
-    result = CliRunner().invoke(main, command)
-    assert result.exit_code == 0, result.output
-    run = Run.open(tmp_path / "run")
-    assert run.languages == ("en", "fr")
-    assert run.info.provenance["name"] == "firefox:en-fr"
-    assert run.info.provenance["revision"] == "1.0 (tiny)"
-    assert run.info.provenance["licence"] == "MPL-2.0"
 
 
 # The Hugging Face Hub.

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-import resource
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +12,16 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from edgeformer.cli import main
-from edgeformer.errors import ConfigError, EdgeformerError, ImporterError
+from edgeformer.errors import ConfigError, ImporterError
 from edgeformer.importers.hugging_face.generation import read_search
 from edgeformer.importers.hugging_face.read import read_folder
 from edgeformer.importers.read import read_model
 from edgeformer.importers.registry import choose_importer
 from edgeformer.importers.run_folder import write_run
-from tests.importers.hugging_face_models import ARCHITECTURES, SENTENCES, TRANSLATES, write_json
+from tests.importers.hugging_face_models import ARCHITECTURES, SENTENCES, write_json
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +61,11 @@ def changed(folder: Path, to: Path, file: str = "config.json", **values: Any) ->
         ("marian", {"normalize_before": True}, "`normalize_before` of config.json is true"),
         ("marian", {"add_final_layer_norm": True}, "`add_final_layer_norm` of config.json is true"),
         ("marian", {"static_position_embeddings": False}, "`static_position_embeddings` of config.json is false"),
-        ("marian", {"decoder_attention_heads": 2}, "must be equal, but are 4 and 2"),
-        ("marian", {"encoder_attention_heads": 5, "decoder_attention_heads": 5}, "must be a multiple of"),
-        ("marian", {"scale_embedding": "yes"}, "`scale_embedding` of config.json must be true or false"),
+        ("marian", {"decoder_attention_heads": 2}, "has 4 and 2 heads"),
+        ("marian", {"encoder_attention_heads": 5, "decoder_attention_heads": 5}, "a multiple of"),
+        ("marian", {"scale_embedding": "yes"}, "`scale_embedding` must be true or false, but is a string"),
         ("marian", {"d_model": 64}, "has the shape .*, but config.json needs"),
-        ("marian", {"d_model": 10**12}, "`d_model` of config.json must be a whole number"),
+        ("marian", {"d_model": 10**12}, "`d_model` must be at most 16777216"),
         ("marian", {"encoder_layers": 1_000_000}, r"lack `encoder.layers.2"),
         ("marian", {"encoder_layers": 1}, "has no place for 16 of the weights"),
         ("marian", {"encoder_ffn_dim": 64}, "has the shape"),
@@ -147,13 +143,13 @@ def test_search_settings_are_converted() -> None:
 @pytest.mark.parametrize(
     ("generation", "message"),
     [
-        ({"num_beams": 0}, "`num_beams` must be a whole number from 1"),
+        ({"num_beams": 0}, "`num_beams` must be at least 1"),
         ({"num_beams": True}, "`num_beams` must be"),
-        ({"length_penalty": float("nan")}, "`length_penalty` must be a number"),
+        ({"length_penalty": float("nan")}, "`length_penalty` must be at"),
         ({"length_penalty": 11}, "`length_penalty` must be at most 10"),
         ({"max_length": -1}, "`max_length` must be"),
         ({"bad_words_ids": [[10]]}, "`bad_words_ids` must be one token"),
-        ({"bad_words_ids": [3]}, "`bad_words_ids` must be a list of lists"),
+        ({"bad_words_ids": [3]}, r"`bad_words_ids\[0\]` must be a list, but is a whole number"),
         ({"suppress_tokens": list(range(3, 100))}, "exclude 97 tokens"),
         ({"forced_bos_token_id": "x"}, "`forced_bos_token_id` must be one token"),
     ],
@@ -207,8 +203,8 @@ def test_weights_must_be_there(folders: dict[str, Path], tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        ({}, "has no `weight_map`"),
-        ({"weight_map": {"a": 3}}, "has no `weight_map`"),
+        ({}, "field `weight_map`"),
+        ({"weight_map": {"a": 3}}, r"weight_map\["),
         ({"weight_map": {"a": "../model.safetensors"}}, "which is not a weight file of the folder"),
         ({"weight_map": {"a": "/etc/passwd"}}, "which is not a weight file of the folder"),
         ({"weight_map": {"a": "config.json"}}, "which is not a weight file of the folder"),
@@ -281,93 +277,3 @@ def test_other_numbers_and_infinities_are_refused(folders: dict[str, Path], tmp_
     save_file({**tensors, "encoder.adapter.weight": torch.zeros(3)}, folder / "model.safetensors")
     with pytest.raises(ImporterError, match=r"no place for 1 of the weights, such as `encoder.adapter.weight`"):
         read_folder(folder)
-
-
-# Mutations.
-
-MEMORY = 256 << 10
-"""KiB that the process may grow by while it reads folders of less than a megabyte."""
-VALUES = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-2, 2**40),
-    st.floats(),
-    st.text(max_size=8),
-    st.lists(st.integers(-1, 500), max_size=3),
-    st.dictionaries(st.text(max_size=4), st.integers(), max_size=2),
-    st.lists(st.lists(st.integers(0, 500), max_size=2), max_size=2),
-)
-
-
-def import_or_refuse(folder: Path, architecture: str, out: Path, *, whole: bool) -> None:
-    """Import a folder; anything but a sentence about it is an error."""
-    source, target = TRANSLATES.get(architecture, ("", ""))
-    message = ""
-    try:
-        found = read_model(folder, "huggingface", source_language=source, target_language=target)
-        if whole:
-            shutil.rmtree(out, ignore_errors=True)
-            write_run(found.model, out, found.origin, text=["a"])
-    except EdgeformerError as error:
-        message = str(error)
-    assert "\n" not in message
-    assert len(message) < 2000
-
-
-def check_json_mutations(folders: dict[str, Path], root: Path, data: st.DataObject) -> None:
-    architecture = data.draw(st.sampled_from(sorted(folders)))
-    name = data.draw(st.sampled_from(["config.json", "generation_config.json", "tokenizer_config.json"]))
-    folder = root / architecture
-    if not folder.exists():
-        shutil.copytree(folders[architecture], folder)
-    content = json.loads((folders[architecture] / name).read_text("utf-8")) if (folder / name).exists() else {}
-    keys = data.draw(st.lists(st.sampled_from(sorted(content) or ["a"]), min_size=1, max_size=3))
-    for key in keys:
-        if data.draw(st.booleans()):
-            content[key] = data.draw(VALUES)
-        else:
-            content.pop(key, None)
-    original = (folder / name).read_bytes() if (folder / name).exists() else None
-    try:
-        (folder / name).write_text(json.dumps(content), encoding="utf-8")
-        import_or_refuse(folder, architecture, root / "run", whole=data.draw(st.integers(0, 99)) == 50)
-    finally:
-        (folder / name).unlink() if original is None else (folder / name).write_bytes(original)
-
-
-def check_byte_mutations(folders: dict[str, Path], root: Path, data: st.DataObject) -> None:
-    architecture = data.draw(st.sampled_from(sorted(folders)))
-    folder = root / architecture
-    if not folder.exists():
-        shutil.copytree(folders[architecture], folder)
-    name = data.draw(st.sampled_from([file.name for file in sorted(folder.iterdir())]))
-    original = (folder / name).read_bytes()
-    content = bytearray(original)
-    end = min(len(content), 9000)  # what describes the rest is at the start, or at the end
-    for _ in range(data.draw(st.integers(1, 4))):
-        content[data.draw(st.integers(-end, end - 1))] = data.draw(st.integers(0, 255))
-    if data.draw(st.booleans()):
-        del content[data.draw(st.integers(0, len(content))) :]
-    try:
-        (folder / name).write_bytes(content)
-        import_or_refuse(folder, architecture, root / "run", whole=False)
-    finally:
-        (folder / name).write_bytes(original)
-
-
-@pytest.mark.parametrize("check", [check_json_mutations, check_byte_mutations])
-@pytest.mark.parametrize("examples", [150, pytest.param(5000, marks=pytest.mark.slow)])
-def test_mutated_files_are_refused_or_read(
-    folders: dict[str, Path],
-    tmp_path: Path,
-    check: Callable[[dict[str, Path], Path, st.DataObject], None],
-    examples: int,
-) -> None:
-    @settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    @given(st.data())
-    def mutate(data: st.DataObject) -> None:
-        check(folders, tmp_path, data)
-
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    mutate()
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEMORY

@@ -61,7 +61,7 @@ def test_it_depends_on_source_and_target(translator: Translator) -> None:
 
 def test_padding_has_no_weight(translator: Translator) -> None:
     sources, targets = pairs(translator, TEXTS)
-    session = translator.session
+    session = translator.session.onnxruntime
     source, lengths = pad(sources, session.special.pad)
     state = session.start(source, lengths)
     for position in range(3):

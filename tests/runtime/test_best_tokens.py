@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import onnxruntime as ort
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -15,10 +15,11 @@ from edgeformer_runtime.decoding.best_tokens import best_tokens, largest, log_su
 from edgeformer_runtime.decoding.session import BestTokens, FloatArray
 from edgeformer_runtime.engine import onnx_best_tokens
 from edgeformer_runtime.engine.onnx_best_tokens import BestTokensGraphs, OnnxBestTokens, chunking
+from tests.amounts import combinations, examples
 
 WIDTHS = [1, 2, 5, 6, 31, 32, 33, 63, 64, 65, 127, 128, 320, 1023, 1024, 1025, 2048, 4093, 4096, 4097, 6000]
 """Around the widths from which rows are taken in chunks, around one, two and many chunks, and primes."""
-FEW = settings(max_examples=200, deadline=None, derandomize=True)
+FEW = examples(60, 200, derandomize=True)
 
 Case = tuple[FloatArray, int]
 
@@ -135,8 +136,7 @@ def test_engine_and_numpy_choose_the_same(engine: OnnxBestTokens, case: Case) ->
     np.testing.assert_array_equal(parent[clear], expected_parent[clear])
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("count", [1, 2, 8])
+@combinations(width=WIDTHS, count=[1, 2, 8])
 def test_a_sentence_with_a_row_that_holds_no_number_has_no_best(pick: BestTokens, width: int, count: int) -> None:
     """Wherever it stands; the search then refuses the row, and the other sentences are as they are."""
     past = np.array([[-1.0, -2.0], [-1.0, -2.0]])
@@ -185,13 +185,12 @@ def test_logits_are_read_again_in_every_step(engine: OnnxBestTokens) -> None:
         )
 
 
-@pytest.mark.parametrize("vocab_size", range(1, 3000, 7))
-def test_rows_are_cut_into_chunks_of_one_size(vocab_size: int) -> None:
-    for most in (1, 2, 5, max(1, vocab_size // 2)):
-        size, width = chunking(vocab_size, most)
-        assert 1 <= size <= most
-        assert width % size == 0
-        assert vocab_size <= width < vocab_size + size
+@given(st.integers(1, 6000), st.integers(1, 3000))
+def test_rows_are_cut_into_chunks_of_one_size(vocab_size: int, most: int) -> None:
+    size, width = chunking(vocab_size, most)
+    assert 1 <= size <= most
+    assert width % size == 0
+    assert vocab_size <= width < vocab_size + size
 
 
 def exact_log_softmax(logits: FloatArray) -> NDArray[np.float64]:

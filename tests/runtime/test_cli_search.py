@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
-from edgeformer_runtime.cli.search_options import search
+from edgeformer_runtime.cli.options import search
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from tests.commands import run
@@ -63,6 +64,7 @@ def written(option: click.Option) -> list[str]:
 @pytest.mark.parametrize("mode", MODES)
 def test_every_option_of_the_search_reaches_it(decoding_of: Callable[..., dict[str, Any]], mode: str) -> None:
     reached: list[str] = []
+    default_of = cache(decoding_of)
     for option in OPTIONS:
         is_sampling = option.opts[0].startswith(("--sampling", "--seed"))
         base = [*MODES[mode], "--beam", "1" if is_sampling else "5"]
@@ -70,7 +72,7 @@ def test_every_option_of_the_search_reaches_it(decoding_of: Callable[..., dict[s
             base += ["--sampling-topk", "9"]
         if option.name in ("nbest", "token_scores") and mode != "lines":
             continue
-        default = decoding_of(*base)
+        default = default_of(*base)
         variants = [written(option)]
         if option.secondary_opts:
             variants = [[option.opts[0]], [option.secondary_opts[0]]]

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.requests import length_limit
+from edgeformer_runtime.decoding.search import Hypothesis
 from tests.toy import ToySession, reference_beam, reference_greedy
 
 SOURCES = [(4,) * length for length in (3, 9, 1, 6, 9, 2)]
@@ -61,3 +65,32 @@ def test_output_stands_in_the_order_of_the_sources() -> None:
     assert len(set(expected)) > 20
     found = decode(session, sources, DecodeOptions(beam_size=1, max_batch_tokens=12))
     assert [best.ids for best, *_ in found] == expected
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_sentence_is_told_when_its_own_search_ends(beam_size: int) -> None:
+    session, options = ToySession(end_bias=1.0), DecodeOptions(beam_size=beam_size)
+    steps = []
+    for source in SOURCES:
+        alone = ToySession(end_bias=1.0)
+        decode(alone, [source], options)
+        steps.append(len(alone.rows))
+    told, when = dict[int, list[Hypothesis]](), dict[int, int]()
+
+    def done(index: int, hypotheses: list[Hypothesis]) -> None:
+        told[index], when[index] = hypotheses, len(session.rows)
+
+    results = decode(session, SOURCES, options, done=done)
+    assert [told[index] for index in range(len(SOURCES))] == results
+    assert [when[index] for index in range(len(SOURCES))] == steps
+    assert len(set(steps)) > 2
+
+
+@given(st.integers(1, 9), st.integers(1, 3), st.sampled_from([0.0, 0.5, 2.0]), st.integers(0, 6), st.integers(0, 12))
+def test_no_output_is_longer_than_the_limit_of_its_source(
+    length: int, beam_size: int, ratio: float, rest: int, longest: int
+) -> None:
+    session = ToySession(end_bias=-9.0)  # never ends by itself
+    options = DecodeOptions(beam_size=beam_size, max_len_a=ratio, max_len_b=rest, max_length=longest or None)
+    ((best, *_),) = decode(session, [(4,) * length], options)
+    assert len(best.ids) == length_limit(session, options, length)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from edgeformer_runtime import limits
@@ -24,6 +24,7 @@ from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs
 from edgeformer_runtime.selfcheck.operators import check_operators
 from edgeformer_runtime.translator import Translator
 from robustness.mutations import BYTE_EDITS, ByteEdit, edited
+from tests.amounts import examples
 from tests.bundles import copy_of, rehash
 
 pytest.importorskip("onnx")
@@ -280,8 +281,11 @@ EDITS = st.lists(
 )
 
 
-def check_against_onnx(data: bytes) -> None:
+@examples(60, 5000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(edits=EDITS)
+def test_mutated_graphs(small_bundle_int4: Path, edits: list[ByteEdit]) -> None:
     """What is accepted, onnx reads in the same way, unless damage is in a part that only the engine reads."""
+    data = edited((small_bundle_int4 / DECODER_FILE).read_bytes(), edits)
     try:
         graph = read_onnx(data)
         model = onnx.ModelProto.FromString(data)
@@ -296,16 +300,3 @@ def check_against_onnx(data: bytes) -> None:
     assert constants <= {
         (tensor.element_type, tensor.shape, tuple((tensor.external or {}).items())) for tensor in graph.tensors
     }
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(edits=EDITS)
-def test_mutated_graphs(small_bundle_int4: Path, edits: list[ByteEdit]) -> None:
-    check_against_onnx(edited((small_bundle_int4 / DECODER_FILE).read_bytes(), edits))
-
-
-@pytest.mark.slow
-@settings(max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(edits=EDITS)
-def test_many_mutated_graphs(small_bundle_int4: Path, edits: list[ByteEdit]) -> None:
-    check_against_onnx(edited((small_bundle_int4 / DECODER_FILE).read_bytes(), edits))

@@ -19,7 +19,6 @@ from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.limits import MAX_DECODING_BYTES, MAX_TEXT_CHARACTERS
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_manifest
-from tests.commands import error
 from tests.toy import ToySession, ToyState
 
 
@@ -46,13 +45,6 @@ def test_threads_and_workers_are_limited(small_bundle: Path, options: dict[str, 
 def test_a_session_limits_threads_itself(small_bundle: Path) -> None:
     with pytest.raises(OptionError, match="`threads` must be at most 256"):
         OnnxSession(open_bundle(small_bundle), threads=10_000)
-
-
-def test_commands_say_the_limit(small_bundle: Path) -> None:
-    assert (
-        error("translate", small_bundle, "a", "--threads", "10000") == "`--threads` must be at most 256, but is 10000."
-    )
-    assert "`--beam` must be at most 1,024" in error("translate", small_bundle, "a", "--beam", "100000")
 
 
 @dataclass

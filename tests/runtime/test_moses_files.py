@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import pickle
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,7 @@ from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translator import Translator
 from robustness.mutations import mutated
 from tests.bundles import copy_of, rehash
-from tests.runtime.test_mutated_bundles import CHANGES, FEW, MANY
+from tests.runtime.test_mutated_bundles import CHANGES, MUTATED
 
 pytest.importorskip("sacremoses", reason="the extra `moses` is not installed")
 
@@ -109,21 +107,6 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         read(tree())
 
 
-def test_a_tokenizer_can_be_pickled() -> None:
-    tokenizer = read(tree())
-    copy = pickle.loads(pickle.dumps(tokenizer))
-    assert copy.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)
-    assert copy.vocabulary_sha256 == tokenizer.vocabulary_sha256
-
-
-def test_threads_share_a_tokenizer() -> None:
-    tokenizer = read(tree())
-    texts = [f"{text} ab{number} {'ab' * number}" for number in range(40) for text in TEXTS]
-    expected = read(tree()).encode_batch(texts)
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(tokenizer.encode, texts)) == expected
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -151,22 +134,10 @@ def test_what_contradicts_itself_is_refused(change: Callable[[Tree], object], wo
     assert words in str(caught.value)
 
 
-def check_mutated(changes: list[tuple[int, str, Any]]) -> None:
-    """A tokenizer is refused with one of our errors, or can be used."""
+@MUTATED
+@given(changes=CHANGES)
+def test_mutated_files_are_refused_or_can_be_used(changes: list[tuple[int, str, Any]]) -> None:
     with contextlib.suppress(BundleError, ValueError, msgspec.DecodeError, RecursionError):
         tokenizer = read(mutated(tree(), changes))
         for ids in tokenizer.encode_batch(TEXTS):
             tokenizer.decode(ids)
-
-
-@FEW
-@given(changes=CHANGES)
-def test_mutated_files(changes: list[tuple[int, str, Any]]) -> None:
-    check_mutated(changes)
-
-
-@pytest.mark.slow
-@MANY
-@given(changes=CHANGES)
-def test_many_mutated_files(changes: list[tuple[int, str, Any]]) -> None:
-    check_mutated(changes)

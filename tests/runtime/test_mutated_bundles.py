@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from edgeformer_runtime.bundle.manifest import decode_manifest
@@ -20,6 +20,7 @@ from edgeformer_runtime.selfcheck.golden import check_golden, read_golden
 from edgeformer_runtime.selfcheck.operators import check_operators
 from edgeformer_runtime.translator import Translator
 from robustness.mutations import HOSTILE, TREE_CHANGES, TreeChange, encoded, mutated
+from tests.amounts import examples
 from tests.bundles import copy_of, rehash, write_manifest
 
 VALUES = st.one_of(
@@ -31,8 +32,8 @@ CHANGES = st.lists(
     max_size=3,
 )
 """Places in a JSON tree, what to do there, and a value."""
-FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-MANY = settings(FEW, max_examples=600)
+UNCHANGED = {"suppress_health_check": [HealthCheck.function_scoped_fixture]}
+MUTATED = examples(25, 600, **UNCHANGED)
 
 
 @pytest.fixture(scope="module")
@@ -77,19 +78,19 @@ def golden(bundle: Path) -> Any:
     return json.loads((bundle / GOLDEN_FILE).read_bytes())
 
 
-@FEW
+@MUTATED
 @given(changes=CHANGES)
 def test_mutated_manifests(folder: Path, changes: list[TreeChange]) -> None:
     check_manifest(folder, encoded(mutated(manifest(folder), changes)))
 
 
-@settings(FEW, max_examples=8)
+@examples(8, 100, **UNCHANGED)
 @given(changes=CHANGES)
 def test_mutated_golden_files(folder: Path, changes: list[TreeChange]) -> None:
     check_golden_file(folder, encoded(mutated(golden(folder), changes)))
 
 
-@FEW
+@MUTATED
 @given(data=st.binary(max_size=200))
 def test_any_bytes_as_manifest_and_golden_file(folder: Path, data: bytes) -> None:
     with pytest.raises(BundleError):
@@ -99,20 +100,6 @@ def test_any_bytes_as_manifest_and_golden_file(folder: Path, data: bytes) -> Non
         opened = open_bundle(rehash(folder))
         with pytest.raises(BundleError):
             read_golden(opened)
-
-
-@pytest.mark.slow
-@MANY
-@given(changes=CHANGES)
-def test_many_mutated_manifests(folder: Path, changes: list[TreeChange]) -> None:
-    check_manifest(folder, encoded(mutated(manifest(folder), changes)))
-
-
-@pytest.mark.slow
-@settings(MANY, max_examples=100)
-@given(changes=CHANGES)
-def test_many_mutated_golden_files(folder: Path, changes: list[TreeChange]) -> None:
-    check_golden_file(folder, encoded(mutated(golden(folder), changes)))
 
 
 def test_nested_json_is_refused(folder: Path) -> None:

@@ -25,6 +25,7 @@ from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.engine.onnx_state import OnnxState
 from edgeformer_runtime.engine.state_tensors import StateTensors
 from edgeformer_runtime.translator import Translator
+from tests.amounts import combinations
 from tests.store import Store
 
 STEPS = 72
@@ -69,7 +70,7 @@ def device_rows(table: tuple[StateTensor, ...]) -> DeviceRows:
 @pytest.fixture(params=["host", "device"])
 def session(request: pytest.FixtureRequest, translator_of_each: Translator, device: str) -> OnnxSession:
     """With the state of the CPU, and with that of other devices, which runs on the CPU too."""
-    opened = copy(translator_of_each.session)
+    opened = copy(translator_of_each.session.onnxruntime)
     if request.param == "device":
         if device != "cpu":
             pytest.skip("the session has no other state on this device")
@@ -82,7 +83,7 @@ def session(request: pytest.FixtureRequest, translator_of_each: Translator, devi
 def in_place(opened: Callable[[str], Translator], device: str) -> OnnxSession:
     if device != "cpu":
         pytest.skip("memory is looked at, and capacity grows, on the CPU only")
-    return opened("post_norm").session
+    return opened("post_norm").session.onnxruntime
 
 
 def batch_of(lengths: list[int], seed: int = 0) -> Batch:
@@ -159,7 +160,7 @@ def test_a_state_after_p_steps_gives_the_logits_of_position_p(session: OnnxSessi
         same(logits, expected[position])
 
 
-@pytest.mark.parametrize("beams", [1, 2, 5])
+@pytest.mark.parametrize("beams", [1, pytest.param(2, marks=pytest.mark.slow), 5])
 def test_beams_that_change_places_keep_their_own_past(session: OnnxSession, beams: int) -> None:
     rows = Rows(session, batch_of([7, 1, 12]), beams, seed=beams)
     for position in range(STEPS):
@@ -170,8 +171,7 @@ def test_beams_that_change_places_keep_their_own_past(session: OnnxSession, beam
             rows.select()
 
 
-@pytest.mark.parametrize("drop", [False, True])
-@pytest.mark.parametrize("steps", [0, 1, 16, 26])
+@combinations(steps=[0, 1, 16, 26], drop=[False, True])
 def test_rows_of_a_sentence_may_become_more_and_fewer(session: OnnxSession, steps: int, drop: bool) -> None:
     rows = Rows(session, batch_of([7, 1, 12, 4]), beams=1)
     for beams in (3, 2, 1):
@@ -222,7 +222,7 @@ def test_steps_of_two_batches_may_alternate(session: OnnxSession) -> None:
             rows.select()
 
 
-@pytest.mark.parametrize("beam_size", [1, 3])
+@pytest.mark.parametrize("beam_size", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_two_threads_share_one_session(session: OnnxSession, beam_size: int) -> None:
     random = np.random.default_rng(0)
     options = DecodeOptions(beam_size=beam_size)
@@ -252,7 +252,7 @@ def test_attention_steps_and_plain_ones_share_a_state(in_place: OnnxSession) -> 
 
 
 def test_shapes_follow_the_state_table(translator: Translator, device: str) -> None:
-    session, manifest = translator.session, translator.bundle.manifest
+    session, manifest = translator.session.onnxruntime, translator.bundle.manifest
     state = started(session, batch_of([4, 2, 3]), 2)
     for position in range(2):
         logits = state.step(np.full(6, 2 + position))
@@ -294,7 +294,7 @@ def test_steps_and_beams_that_change_places_copy_nothing(in_place: OnnxSession) 
 
 
 def test_constants_are_not_copied_when_beams_change_places(translator_of_each: Translator) -> None:
-    rows = Rows(translator_of_each.session, batch_of([7, 3, 5]), beams=3)
+    rows = Rows(translator_of_each.session.onnxruntime, batch_of([7, 3, 5]), beams=3)
     table = translator_of_each.bundle.manifest.state
     constants = {tensor.name for tensor in table if tensor.kind == "constant"}
     moving = {tensor.name for tensor in table if tensor.kind != "constant" and not tensor.in_place}

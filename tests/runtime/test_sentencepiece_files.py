@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 import random
 import struct
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,6 @@ from tests.commands import problems
 SPECIAL = ["<pad>", "<unk>", "<s>", "</s>"]
 SETTINGS = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3, "vocab_size": 300, "hard_vocab_limit": True}
 """As many pieces as the committed bundles have tokens, and the same special ones."""
-TEXTS = [*spm.EDGE_CASES, *spm.lines(300)]
 
 
 def model(**settings: object) -> bytes:
@@ -81,25 +78,6 @@ def test_a_bundle_with_such_a_tokenizer_translates(small_bundle: Path, tmp_path:
     assert (tokens.count("</s>"), tokens[-1]) == (1, "</s>")
     assert translation.text == translator.target_tokenizer.decode(translation.best.ids)
     assert any("does not fit the examples" in problem for problem in problems(bundle))
-
-
-@KINDS
-def test_a_tokenizer_can_be_pickled(data: bytes) -> None:
-    tokenizer = read(data)
-    copy = pickle.loads(pickle.dumps(tokenizer))
-    assert copy.encode_batch(TEXTS) == tokenizer.encode_batch(TEXTS)
-    assert copy.decode([4, 5, 6, 5]) == tokenizer.decode([4, 5, 6, 5])
-    assert copy.vocabulary_sha256 == tokenizer.vocabulary_sha256
-
-
-@KINDS
-def test_threads_share_a_tokenizer(data: bytes) -> None:
-    tokenizer = read(data)
-    expected = [tokenizer.encode(text) for text in TEXTS]
-    restored = [tokenizer.decode(ids) for ids in expected]
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(tokenizer.encode, TEXTS)) == expected
-        assert list(pool.map(tokenizer.decode, expected)) == restored
 
 
 def test_names_that_the_model_lacks_are_decoded() -> None:

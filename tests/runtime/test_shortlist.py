@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeformer_runtime.decoding.loop import decode
@@ -14,9 +14,10 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.shortlist import MULTIPLE, Shortlist, read_shortlist
+from tests.amounts import examples
 from tests.toy import Ids, ToySession, ToyState
 
-FEW = settings(max_examples=60, deadline=None, derandomize=True)
+FEW = examples(20, 60, derandomize=True)
 
 
 @st.composite
@@ -65,7 +66,7 @@ def test_a_shortlist_is_read_as_it_was_written(shortlist: Shortlist) -> None:
         read_shortlist(shortlist.to_bytes(), sizes[0] + 1, sizes[1])
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@examples(100, 300, derandomize=True)
 @given(shortlists(), st.data())
 def test_damaged_lists_are_refused_or_are_lists(shortlist: Shortlist, data: st.DataObject) -> None:
     content = bytearray(shortlist.to_bytes())
@@ -153,7 +154,7 @@ def searches(draw: st.DrawFn) -> DecodeOptions:
     return options
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@examples(40, 150, derandomize=True)
 @given(
     seed=st.integers(0, 10**6),
     vocab_size=st.integers(8, 40),

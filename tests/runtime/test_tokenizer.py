@@ -6,18 +6,17 @@ import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from itertools import permutations
 from pathlib import Path
 
 import pytest
 import tokenizers
-from hypothesis import given
-from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.errors import BundleError, InputError
 from edgeformer_runtime.tokenizer import Tokenizer
-from robustness.soak import allocated
+from robustness.allocated import allocated
 
 SENTENCES = ["Where is it\u202f?", "Où est-il\u00a0: là\u202f?", "one two three", "</s> <pad> is text", "naïve 😀 café"]
 
@@ -69,24 +68,63 @@ def test_every_id_must_be_that_of_one_token(word: str, number: int) -> None:
         Tokenizer(tokenizers.Tokenizer(models.WordLevel(ids, unk_token="<unk>")))
 
 
-@pytest.mark.parametrize("token", ["<pad>", "<unk>", "<s>", "</s>"])
-def test_text_cannot_inject_a_special_token(tokenizer: Tokenizer, token: str) -> None:
-    text = f"one {token}two{token}"
-    ids = tokenizer.encode(text)
-    assert not set(ids) & {0, 1, 2, 3}
-    assert tokenizer.decode(ids) == text
+def tokenizer_of(kind: str) -> Tokenizer:
+    """A tokenizer for any of the libraries; skips the test without it."""
+    if kind == "tokenizers":
+        return Tokenizer(library_tokenizer())
+    pytest.importorskip(kind.split()[0], reason="the extra is not installed")
+    if kind == "sacremoses":
+        from tests.runtime import test_moses_files as moses
+
+        return moses.read(moses.tree())
+    from tests.runtime import test_sentencepiece_files as files
+
+    return files.read(files.OWN if kind == "sentencepiece" else files.OTHER)
 
 
-def test_a_pickled_tokenizer_encodes_alike() -> None:
-    tokenizer = Tokenizer(library_tokenizer())
+KINDS = pytest.mark.parametrize("kind", ["tokenizers", "sacremoses", "sentencepiece", "sentencepiece with other ids"])
+MIXED = [
+    " ".join(words) for words in permutations(["</s>", "<s>", "<unk>", "one ab", "\u00e9t\u00e9", "\U0001f600"], 3)
+]
+
+
+@KINDS
+def test_a_pickled_tokenizer_does_the_same(kind: str) -> None:
+    tokenizer = tokenizer_of(kind)
     copy = pickle.loads(pickle.dumps(tokenizer))
+    ids = tokenizer.encode_batch([*MIXED, "", " "])
+    assert copy.encode_batch([*MIXED, "", " "]) == ids
+    assert [copy.decode(each) for each in ids] == [tokenizer.decode(each) for each in ids]
+    assert copy.vocabulary_sha256 == tokenizer.vocabulary_sha256
 
-    @given(st.lists(st.sampled_from(["</s>", "<s>", "<pad>", "<unk>", " ", "one", "é", "😀"])).map("".join))
-    def alike(text: str) -> None:
-        assert copy.encode(text) == tokenizer.encode(text)
-        assert copy.decode(tokenizer.encode(text)) == tokenizer.decode(tokenizer.encode(text))
 
-    alike()
+@KINDS
+def test_threads_share_a_tokenizer(kind: str) -> None:
+    tokenizer = tokenizer_of(kind)
+    texts = [f"{text} {number}" for number in range(4) for text in MIXED]
+    expected = tokenizer_of(kind).encode_batch(texts)
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(tokenizer.encode, texts)) == expected
+        assert list(pool.map(tokenizer.decode, expected)) == [tokenizer.decode(ids) for ids in expected]
+
+
+@pytest.mark.parametrize(
+    "splits", [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Whitespace()], ids=["spaces", "words"]
+)
+def test_words_that_are_special_tokens_are_unknown(splits: pre_tokenizers.PreTokenizer) -> None:
+    """Vocabularies of whole words have special tokens among their words."""
+    names = ["<pad>", "<unk>", "<s>", "</s>", ">>fra<<", "a", "<", ">"]
+    library = tokenizers.Tokenizer(
+        models.WordLevel({name: index for index, name in enumerate(names)}, unk_token="<unk>")
+    )
+    library.pre_tokenizer = splits
+    library.add_special_tokens(names[:5])
+    text = TextFormat(languages={"fr": ">>fra<<"})
+    tokenizer = Tokenizer(library, text)
+    found = tokenizer.encode("a </s> <s>\t<pad> >>fra<< <unk> a")
+    assert found[0] == found[-1] == names.index("a")
+    assert not set(found) & {0, 2, 3, 4}
+    assert tokenizer.encode_batch(["a </s>"], special_tokens=True)[0][-1] == tokenizer.eos_id
 
 
 def test_decode_skips_specials(tokenizer: Tokenizer) -> None:
@@ -142,14 +180,6 @@ def test_damaged_file(tmp_path: Path, content: bytes) -> None:
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"absent\.json` cannot be read"):
         Tokenizer.from_file(tmp_path / "absent.json")
-
-
-def test_threads_agree(tokenizer: Tokenizer) -> None:
-    texts = [f"{sentence} {number}" for number in range(100) for sentence in SENTENCES]
-    expected = [tokenizer.encode(text) for text in texts]
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(tokenizer.encode, texts)) == expected
-        assert list(pool.map(tokenizer.decode, expected)) == texts
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork on Windows")

@@ -22,7 +22,7 @@ from edgeformer_runtime.translator import Translator
 from robustness.mutations import mutated
 from tests.bundles import copy_of, rehash
 from tests.commands import problems
-from tests.runtime.test_mutated_bundles import CHANGES, FEW, MANY
+from tests.runtime.test_mutated_bundles import CHANGES, MUTATED
 
 Tree = dict[str, Any]
 TEXTS = ["The dog runs 12 times, doesn't it?", "l'homme", "\u00e9 \U0001f600 </s>", "", " "]
@@ -137,22 +137,11 @@ def test_a_permuted_vocabulary_is_found_by_verify(small_bundle: Path, tmp_path: 
     ]
 
 
-def check(data: bytes) -> None:
-    """A tokenizer is refused with one of our errors, or can be used."""
+@MUTATED
+@given(kind=st.sampled_from(["bpe", "unigram", "word"]), changes=CHANGES)
+def test_mutated_tokenizers_are_refused_or_can_be_used(kind: str, changes: list[tuple[int, str, Any]]) -> None:
+    data = json.dumps(mutated(trained(kind=kind, lowercase=True), changes)).encode("utf-8", "surrogatepass")
     with contextlib.suppress(BundleError, ValueError, msgspec.DecodeError, RecursionError):
         tokenizer = Tokenizer.from_content(checked_tokenizer(data), "t.json")
         for ids in tokenizer.encode_batch(TEXTS):
             tokenizer.decode(ids)
-
-
-@FEW
-@given(kind=st.sampled_from(["bpe", "unigram", "word"]), changes=CHANGES)
-def test_mutated_tokenizers(kind: str, changes: list[tuple[int, str, Any]]) -> None:
-    check(json.dumps(mutated(trained(kind=kind, lowercase=True), changes)).encode("utf-8", "surrogatepass"))
-
-
-@pytest.mark.slow
-@MANY
-@given(kind=st.sampled_from(["bpe", "unigram", "word"]), changes=CHANGES)
-def test_many_mutated_tokenizers(kind: str, changes: list[tuple[int, str, Any]]) -> None:
-    check(json.dumps(mutated(trained(kind=kind, lowercase=True), changes)).encode("utf-8", "surrogatepass"))

@@ -52,13 +52,13 @@ def test_a_trace_is_the_same_again_and_another_one_for_other_tokens(
     for trace, case in zip(golden.traces, golden.cases, strict=False):
         assert trace.source == case.source
         assert trace.target == (2, *case.ids)[:STEPS]
-        found = list(deviations(session_fingerprints(translator.session, table, trace), trace))
+        found = list(deviations(session_fingerprints(translator.session.onnxruntime, table, trace), trace))
         assert len(found) == sum(tensor.from_encoder for tensor in table) + len(trace.target)
         assert max(deviation.difference for deviation in found) < 1e-4
     recorded = golden.traces[0]
     other = next(trace for trace in golden.traces if trace.target[2] != recorded.target[2])
     changed = msgspec.structs.replace(recorded, target=(*recorded.target[:2], *other.target[2:]))
-    found = list(deviations(session_fingerprints(translator.session, table, changed), recorded))
+    found = list(deviations(session_fingerprints(translator.session.onnxruntime, table, changed), recorded))
     assert next(deviation.stage for deviation in found if deviation.difference > 0.01) == 3
 
 

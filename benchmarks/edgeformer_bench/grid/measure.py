@@ -1,80 +1,76 @@
-"""Measures a grid cell by cell, and saves the report after each cell."""
+"""Measures a grid cell by cell."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
-from rich.progress import Progress
 
-from edgeformer.train.run import Run
-from edgeformer_bench.grid.lineup import Lineup
-from edgeformer_bench.grid.options import WORKLOADS, GridOptions
-from edgeformer_bench.grid.report import Cell, Model, Report, Setting, SystemFacts
-from edgeformer_bench.grid.start import measure_start
-from edgeformer_bench.peers.base import PeerError
-from edgeformer_bench.rounds import Contest, Workload, random_sources
+from edgeformer.train.run import Run, library_versions
+from edgeformer_bench.commands import command_line
+from edgeformer_bench.grid.models import random_run
+from edgeformer_bench.grid.report import Cell, Report, Setting, System
+from edgeformer_bench.peers.base import Contender, PeerError, Spec
+from edgeformer_bench.peers.process import PeerProcess
+from edgeformer_bench.peers.systems import REFERENCE, PeerOptions, ours, peer
+from edgeformer_bench.rounds import Contest, Result, Workload, ask, random_sources
+from edgeformer_export.export import export_run
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.cli.output import plural
+from edgeformer_runtime.errors import EdgeformerError
+from edgeformer_runtime.precision import Precision
+from edgeformer_runtime.selfcheck.machine import machine_summary
 
-EXPANSION = 1.5
-"""Target tokens per source token."""
-COMPARED = 8
-"""Number of random sentences whose outputs are compared before anything is timed."""
-COMPARED_LENGTH = 20
-TURN_SECONDS = 0.05
-"""A turn repeats short calls until this many seconds have passed."""
-SEARCHES = {"greedy": 1, "beam 4": 4}
+PRESETS = ("tiny", "edge", "base")
+WORKLOADS = {"1x1": (1, 1), "1x4": (1, 4), "32x1": (32, 1), "32x4": (32, 4)}
+"""Sentences per call and hypotheses kept, by name."""
+OURS = "edgeformer"
+"""Name of the group of our bundles, used alongside the names of peers."""
 BASELINE = "edgeformer fp32"
 """The system that outputs are compared with."""
+EXPANSION = 1.5
+"""Target tokens per source token."""
+COMPARED, COMPARED_LENGTH = 8, 20
+"""Number of random sentences whose outputs are compared before anything is timed, and their tokens."""
+SEARCHES = {"greedy": 1, "beam 4": 4}
+TURN_SECONDS = 0.05
+"""A turn repeats short calls until this many seconds have passed."""
 
 
-class Grid:
-    """A grid being measured.
+@dataclass(frozen=True, kw_only=True)
+class GridOptions:
+    """What to measure, and for how long."""
 
-    Args:
-        report: results so far; new results are added and saved.
-        options: what to measure.
-        progress: shows what is being done.
-    """
+    presets: Sequence[str]
+    """Entries of :data:`PRESETS`."""
+    workloads: Sequence[str]
+    """Keys of :data:`WORKLOADS`."""
+    lengths: Sequence[int]
+    """Source lengths in tokens."""
+    threads: Sequence[int]
+    systems: Sequence[str]
+    """:data:`OURS` and names of peers."""
+    precisions: Sequence[Precision]
+    vocab_size: int
+    rounds: int
+    """Measured rounds per cell."""
+    seconds: float
+    """Time limit per cell, in seconds."""
+    starts: int
+    """Number of fresh processes per system, to measure start time and memory."""
+    pythons: Mapping[str, str]
+    """Python interpreters of peers that have an environment of their own; empty for the current one."""
 
-    def __init__(self, report: Report, options: GridOptions, progress: Progress) -> None:
-        self.report, self.options = report, options
-        self._progress = progress
-        self._task = progress.add_task("")
-        self._lineup = Lineup(options, self._describe)
-
-    def measure(self) -> None:
-        """Measure what is missing in the report."""
-        options = self.options
-        missing = self._missing(self._settings())
-        random = np.random.default_rng(1)
-        for preset in options.presets:
-            settings = [setting for setting in missing if setting.model == preset]
-            if not settings and self.report.model(preset) is not None:
-                continue
-            run = self._lineup.random_run(preset)
-            sources = partial(
-                random_sources, random, vocab_size=run.source_tokenizer.vocab_size, eos=SpecialTokens().eos
-            )
-            self._add_model(preset, run, sources(COMPARED, COMPARED_LENGTH), round(EXPANSION * COMPARED_LENGTH))
-            for threads in options.threads:
-                cells = [setting for setting in settings if setting.threads == threads]
-                if cells:
-                    with self._contest(preset, run, threads) as contest:
-                        for setting in cells:
-                            workload = Workload(
-                                beam_size=setting.beam_size,
-                                sources=sources(setting.batch, setting.source_length),
-                                length=setting.target_length,
-                            )
-                            self._add_cell(setting, contest, workload)
-
-    def _settings(self) -> list[Setting]:
-        options = self.options
+    @property
+    def settings(self) -> list[Setting]:
+        """All cells, in the order in which they are measured."""
         return [
             Setting(
                 model=preset,
@@ -84,89 +80,114 @@ class Grid:
                 source_length=length,
                 target_length=round(EXPANSION * length),
             )
-            for preset, threads, length, workload in product(
-                options.presets, options.threads, options.lengths, options.workloads
-            )
+            for preset, threads, length, workload in product(self.presets, self.threads, self.lengths, self.workloads)
         ]
 
-    def _missing(self, settings: Sequence[Setting]) -> list[Setting]:
-        """Return the settings not measured yet, and start their progress."""
-        missing = [setting for setting in settings if self.report.cell(setting) is None]
-        self._progress.update(self._task, total=len(missing), completed=0)
-        return missing
 
-    def _contest(self, name: str, run: Run, threads: int) -> closing[Contest]:
-        contenders, _ = self._lineup.contenders(name, run, threads)
-        prefix = f"{name}, {plural(threads, 'thread')}: opening"
-        return closing(Contest(contenders, lambda system: self._describe(f"{prefix} {system}")))
+def measure(options: GridOptions) -> Iterator[Report]:
+    """Measure a grid; yield its report at the beginning and again after each cell."""
+    versions = library_versions("onnxruntime", "ctranslate2")
+    report = Report(machine=machine_summary(), versions=versions, vocab_size=options.vocab_size, command=command_line())
+    random = np.random.default_rng(1)
+    yield report
+    for preset in options.presets:
+        with TemporaryDirectory() as folder:
+            run = random_run(Path(folder) / "run", preset, options.vocab_size)
+            vocab_size = run.source_tokenizer.vocab_size
+            draw = partial(random_sources, random, vocab_size=vocab_size, eos=SpecialTokens().eos)
+            for threads in options.threads:
+                contenders, errors = _contenders(run, Path(folder), threads, options)
+                with closing(Contest(contenders)) as contest:
+                    if threads == options.threads[0]:
+                        report.systems += [System(model=preset, system=name, error=error) for name, error in errors]
+                        sources = draw(COMPARED, COMPARED_LENGTH)
+                        report.systems += _compared(preset, contest, contenders, sources, options)
+                    for setting in options.settings:
+                        if (setting.model, setting.threads) == (preset, threads):
+                            sources = draw(setting.batch, setting.source_length)
+                            report.cells.append(_cell(setting, contest, sources, options))
+                            yield report
 
-    def _add_cell(self, setting: Setting, contest: Contest, workload: Workload) -> None:
-        """Measure a cell and save it."""
-        label = f"{setting.model}, {plural(setting.threads, 'thread')}: {setting.workload}"
-        finished = self._progress.tasks[self._task].completed
-        self._describe(label)
-        scores = contest.run(
-            [workload],
-            rounds=self.options.rounds,
-            seconds=self.options.seconds,
-            turn_seconds=TURN_SECONDS,
-            first_token=True,
-            progress=lambda fraction: self._progress.update(self._task, completed=finished + fraction),
-        )
-        self.report.cells.append(Cell.of(setting, scores))
-        self.report.write(self.options.results)
-        self._progress.update(self._task, completed=finished + 1)
-        if not self._progress.console.is_terminal:
-            self._progress.console.print(label)
 
-    def _add_model(self, name: str, run: Run, compared: list[list[int]], length: int) -> None:
-        """Measure and save what does not depend on the cell: size, start, memory, identical outputs.
+def _cell(setting: Setting, contest: Contest, sources: list[list[int]], options: GridOptions) -> Cell:
+    workload = Workload(beam_size=setting.beam_size, sources=sources, length=setting.target_length)
+    scores = contest.run([workload], rounds=options.rounds, seconds=options.seconds, turn_seconds=TURN_SECONDS)
+    return Cell(setting=setting, results=list(Result.of(scores, REFERENCE).values()))
 
-        Args:
-            name: name of the model.
-            run: run of the model.
-            compared: token ids of sentences whose outputs are compared.
-            length: tokens to decode for each sentence.
-        """
-        if self.report.model(name) is not None:
-            return
-        contenders, errors = self._lineup.contenders(name, run, self.options.threads[0])
-        facts = {
-            contender.name: SystemFacts(system=contender.name, kind=contender.kind, weights=contender.weights)
-            for contender in contenders
-        }
-        facts |= {system: SystemFacts(system=system, error=error) for system, error in errors.items()}
-        self._compare_outputs(name, run, facts, compared, length)
-        first = Workload(beam_size=1, sources=compared[:1], length=length)
-        for contender in contenders:
-            if not facts[contender.name].error:
-                self._describe(f"{name}: starting {contender.name}")
-                try:
-                    facts[contender.name].start = measure_start(contender.specs[0], first, self.options.starts)
-                except PeerError as error:
-                    facts[contender.name].error = str(error)
-        parameters = sum(parameter.numel() for parameter in run.load_model().parameters())
-        systems = list(facts.values())
-        self.report.models.append(
-            Model(name=name, parameters=parameters, compared=len(compared), baseline=BASELINE, systems=systems)
-        )
-        self.report.write(self.options.results)
 
-    def _compare_outputs(
-        self, name: str, run: Run, facts: dict[str, SystemFacts], sources: list[list[int]], length: int
-    ) -> None:
-        """Count outputs that are identical to the baseline's."""
-        with self._contest(name, run, self.options.threads[0]) as contest:
-            for system, version in contest.versions.items():
-                facts[system].version, facts[system].identical = version, {}
-            for search, beam_size in SEARCHES.items():
-                outputs = contest.outputs(Workload(beam_size=beam_size, sources=sources, length=length))
-                if baseline := outputs.get(BASELINE):
-                    for system, output in outputs.items():
-                        same = sum(mine == expected for mine, expected in zip(output, baseline, strict=True))
-                        facts[system].identical[search] = same
-            for system, error in contest.errors.items():
-                facts[system].error = error
+def _contenders(
+    run: Run, folder: Path, threads: int, options: GridOptions
+) -> tuple[list[Contender], list[tuple[str, str]]]:
+    """Return contenders, whose bundles and converted models are made first, and why other systems cannot take part."""
+    bundles: dict[str, Path] = {}
+    contenders: list[Contender] = []
+    errors: list[tuple[str, str]] = []
+    for precision in options.precisions if OURS in options.systems else ():
+        label, bundle = f"{OURS} {precision}", folder / precision
+        try:
+            if not bundle.exists():
+                export_run(run, bundle, precision=precision)
+            bundles[label] = bundle
+        except EdgeformerError as error:
+            errors.append((label, str(error)))
+    settings = PeerOptions(threads=threads, pythons=options.pythons)
+    for system in options.systems:
+        if system != OURS:
+            try:
+                contenders += peer(system, run.path, folder, settings)
+            except PeerError as error:
+                errors.append((system, str(error)))
+    return [*ours(bundles, threads), *contenders], errors
 
-    def _describe(self, text: str) -> None:
-        self._progress.update(self._task, description=text)
+
+def _compared(
+    preset: str, contest: Contest, contenders: Sequence[Contender], sources: list[list[int]], options: GridOptions
+) -> list[System]:
+    """Compare outputs with the baseline's, and measure what does not depend on the cell: size, start, memory."""
+    length = round(EXPANSION * COMPARED_LENGTH)
+    versions = contest.versions
+    names = [contender.name for contender in contenders]
+    systems = {name: System(model=preset, system=name, version=versions.get(name, "")) for name in names}
+    for search, beam_size in SEARCHES.items():
+        outputs = contest.outputs(Workload(beam_size=beam_size, sources=sources, length=length))
+        for name, output in outputs.items() if BASELINE in outputs else ():
+            same = sum(mine == expected for mine, expected in zip(output, outputs[BASELINE], strict=True))
+            systems[name].identical[search] = same
+    first = Workload(beam_size=1, sources=sources[:1], length=length)
+    for contender in contenders:
+        system = systems[contender.name]
+        system.error = contest.errors.get(contender.name, "")
+        if not system.error:
+            try:
+                system.seconds, system.peak_mb = start(contender.specs[0], first, options.starts)
+                system.bytes = model_bytes(contender.specs[0])
+            except PeerError as error:
+                system.error = str(error)
+    return list(systems.values())
+
+
+def start(spec: Spec, workload: Workload, repeat: int) -> tuple[float, float | None]:
+    """Start a system in fresh processes, each of which runs a workload once.
+
+    Returns:
+        Median of the seconds from the start of the process, imports included, to the end of the workload; and of the
+        peak resident memory in 10^6 bytes, ``None`` where the system does not report it.
+
+    Raises:
+        PeerError: the system cannot be started, or fails.
+    """
+    seconds, peaks = [], []
+    for _ in range(repeat):
+        begin = time.perf_counter()
+        with closing(PeerProcess(spec)) as process:
+            ask(process, workload)
+            seconds.append(time.perf_counter() - begin)
+            peaks.append(process.ask("memory")["peak_mb"])
+    return statistics.median(seconds), None if None in peaks else statistics.median(peaks)
+
+
+def model_bytes(spec: Spec) -> int:
+    """Compute the size of a model's files in bytes; for a run folder, that of its weights and tokenizers."""
+    path = Path(spec.model)
+    files = [*path.glob("model.safetensors"), *path.glob("*tokenizer.*")] if spec.kind == "torch" else path.iterdir()
+    return sum(file.stat().st_size for file in files)

@@ -94,11 +94,7 @@ class Connection:
 
 
 class Pool:
-    """Connections that are idle, and as many new ones as are needed beside.
-
-    Args:
-        port: port of the server.
-    """
+    """Connections that are idle, and as many new ones as are needed beside."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -114,12 +110,14 @@ class Pool:
         """
         while self._idle and not self._idle[-1].is_usable:
             self._idle.pop().close()
-        connection = self._idle.pop() if self._idle else await Connection.open(self._port)
+        connection: Connection | None = None
         try:
             async with asyncio.timeout(seconds):
+                connection = self._idle.pop() if self._idle else await Connection.open(self._port)
                 answer = await connection.send(request)
         except BaseException:
-            connection.close()
+            if connection is not None:
+                connection.close()
             raise
         self._idle.append(connection)
         return answer

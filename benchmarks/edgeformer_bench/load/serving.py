@@ -30,17 +30,11 @@ LINES = (
     "Three people in white coats look at a small green machine.",
     "A boy with a blue hat jumps over a puddle in front of a house.",
 )
-"""Where phrases come from if no text is given."""
+"""Where phrases come from."""
 
 
 class Serving:
-    """A running server.
-
-    Args:
-        process: its process.
-        port: its port.
-        log: what it writes to standard error.
-    """
+    """A running server."""
 
     def __init__(self, process: subprocess.Popen[str], port: int, log: Path) -> None:
         self.process, self.port, self._log = process, port, log
@@ -50,6 +44,10 @@ class Serving:
         """Whether the process runs."""
         return self.process.poll() is None
 
+    def processes(self) -> list[int]:
+        """The numbers of all of the server's processes."""
+        return list(_processes(self.process.pid))
+
     def sample(self) -> Sample:
         """Look at all of the server's processes together, but for those that read a document each, and end soon.
 
@@ -57,7 +55,7 @@ class Serving:
             ConfigError: it has ended.
         """
         samples = []
-        for pid in _processes(self.process.pid):
+        for pid in self.processes():
             try:
                 if b"document_process" not in Path(f"/proc/{pid}/cmdline").read_bytes():
                     samples.append(Sample.of(pid))
@@ -122,6 +120,19 @@ def running(command: Sequence[str]) -> Iterator[Serving]:
             process.wait()
 
 
+@contextmanager
+def own_temporary_folder() -> Iterator[Path]:
+    """A folder for the temporary files of all processes that are started within the block."""
+    before = os.environ.get("TMPDIR")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TMPDIR"] = folder
+        try:
+            yield Path(folder)
+        finally:
+            del os.environ["TMPDIR"]
+            os.environ |= {"TMPDIR": before} if before is not None else {}
+
+
 def _port(process: subprocess.Popen[str], output: int, log: Path) -> int:
     """Wait until a server is ready."""
     deadline = time.monotonic() + START_SECONDS
@@ -137,6 +148,14 @@ def _port(process: subprocess.Popen[str], output: int, log: Path) -> int:
     raise ConfigError(f"The server did not start: {log.read_text(encoding='utf-8', errors='replace')[-300:]}")
 
 
+def is_running(pid: int) -> bool:
+    """Whether a process runs; one that has ended may wait for its parent."""
+    try:
+        return Sample.of(pid).threads > 0
+    except OSError:
+        return False
+
+
 def _processes(pid: int) -> Iterator[int]:
     """A process and its descendants."""
     yield pid
@@ -146,29 +165,14 @@ def _processes(pid: int) -> Iterator[int]:
 
 
 class Phrases:
-    """Short texts, of which no two in a row are likely to be the same: 3 to 8 words of a random line.
+    """Short texts, of which no two in a row are likely to be the same: 3 to 8 words of a random line."""
 
-    Args:
-        source: a text; ``None`` uses a small one.
-        seed: seed of the choice.
-
-    Raises:
-        ConfigError: the text cannot be read, or has no words.
-    """
-
-    def __init__(self, source: Path | None, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0) -> None:
         self._random = Random(seed)
-        try:
-            lines = LINES if source is None else source.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"`{source}` cannot be read ({error}).") from None
-        self._lines = [line.split() for line in lines if len(line.split()) > 2]
-        if not self._lines:
-            raise ConfigError(f"`{source}` has no line with three words or more.")
 
     def next(self) -> str:
         """A phrase."""
-        words, count = self._random.choice(self._lines), self._random.randint(3, 8)
+        words, count = self._random.choice(LINES).split(), self._random.randint(3, 8)
         start = self._random.randint(0, max(0, len(words) - count))
         return " ".join(words[start : start + count])
 
@@ -189,21 +193,20 @@ def translation_fields(server: Serving) -> dict[str, str]:
 
 def request_bytes(texts: Sequence[str], fields: Mapping[str, Any]) -> bytes:
     """A request to ``/v1/translate``."""
-    return posted("/v1/translate", "application/json", json.dumps({"texts": texts, **fields}))
+    return posted("/v1/translate", "application/json", json.dumps({"texts": texts, **fields}).encode())
 
 
-def posted(path: str, kind: str, content: str) -> bytes:
+def posted(path: str, kind: str, body: bytes) -> bytes:
     """A request with a body of a media type."""
-    body = content.encode()
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
     return head.encode() + body
 
 
-def document_bytes(text: str, fields: Mapping[str, Any]) -> bytes:
-    """A request to ``/translate_file`` with a small document."""
-    parts = {name: (f'name="{name}"', fields[name]) for name in ("source", "target")}
-    parts["file"] = ('name="file"; filename="a.html"', f"<p>{text}</p><p>{text}</p>")
-    body = "".join(
-        f"--b\r\nContent-Disposition: form-data; {name}\r\n\r\n{value}\r\n" for name, value in parts.values()
+def upload(content: bytes, name: str, fields: Mapping[str, Any]) -> bytes:
+    """A request to ``/translate_file`` with a document, whatever else ``fields`` has beside its languages."""
+    parts = "".join(
+        f'--b\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{fields[key]}\r\n' for key in ("source", "target")
     )
-    return posted("/translate_file", "multipart/form-data; boundary=b", f"{body}--b--\r\n")
+    head = f'{parts}--b\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
+    body = head.encode() + content + b"\r\n--b--\r\n"
+    return posted("/translate_file", "multipart/form-data; boundary=b", body)

@@ -78,7 +78,9 @@ ENGINES: dict[Kind, Engine] = {
 }
 
 PEERS = ("ctranslate2", "torch", "torch-compile", "optimum", "marian", "bergamot")
-"""Peers that a bundle can be compared with."""
+"""Peers that have the weights of a run in their own format."""
+ONNXRUNTIME = "onnxruntime"
+"""The name under which a bundle that runs on the kernels is compared with itself on ONNX Runtime."""
 
 OF_IMPORTED_MODELS = tuple(kind for kind, engine in ENGINES.items() if engine.of_imported_models)
 ON_CPU = tuple(kind for kind, engine in ENGINES.items() if engine.on_cpu_only)
@@ -96,13 +98,10 @@ class Spec(msgspec.Struct, kw_only=True, frozen=True):
     model: str
     """Folder of the model, in the peer's own format."""
     threads: int = 1
-    """CPU threads per operator."""
     device: str = "cpu"
-    """``cpu`` or ``cuda``."""
     settings: dict[str, Any] = {}
     """Settings used to open the peer; see its module."""
     environment: dict[str, str] = {}
-    """Environment variables of its process."""
     python: str = sys.executable
     """Interpreter of its process."""
 
@@ -117,9 +116,7 @@ class Contender:
     """A system with one or more variants; the fastest is kept for each workload."""
 
     name: str
-    """Its name in tables."""
     specs: tuple[Spec, ...]
-    """Its variants."""
     weights: Weights | None = None
     """How a peer stores its weights; ``None`` for bundles."""
 
@@ -133,7 +130,6 @@ class Peer(Protocol):
     """An engine with a loaded model."""
 
     version: str
-    """The engine and its version."""
 
     def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> list[list[int]]:
         """Translate sentences as one batch.

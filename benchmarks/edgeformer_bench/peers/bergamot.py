@@ -8,6 +8,7 @@ the same tokens as the other systems, whatever splits texts into them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -48,9 +49,7 @@ class BergamotPeer:
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
         """See :meth:`TextPeer.translate_texts`."""
-        sources = self._model.source_tokenizer.encode_batch(texts, special_tokens=True)
-        output = self.translate(sources, beam_size=beam_size, length=None)
-        return [self._model.target_tokenizer.decode(ids) for ids in output]
+        return self._model.texts(texts, partial(self.translate, beam_size=beam_size, length=None))
 
     def _translated(self, source: Sequence[int]) -> list[int]:
         # The engine appends the end token.

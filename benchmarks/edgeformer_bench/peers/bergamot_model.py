@@ -30,11 +30,6 @@ CHARACTERS = 0x10FFFE - FIRST_CHARACTER
 def convert_run(run: Run, out: Path, weights: Weights) -> None:
     """Write a run's model with its integers and scales, and vocabularies with a character for each id.
 
-    Args:
-        run: a run that was imported from Bergamot.
-        out: folder to write; must not exist.
-        weights: 8 bits only.
-
     Raises:
         PeerError: Bergamot's engine has no such model.
     """
@@ -56,11 +51,6 @@ def quantized_items(
     arrays: Mapping[str, NDArray[Any]], config: Mapping[str, Any], quantization: Mapping[str, LinearScales]
 ) -> dict[str, Item]:
     """Turn the weights of quantized layers into the integers that they came from, and add the factors of activations.
-
-    Args:
-        arrays: arrays by Marian's names.
-        config: section ``[model]`` of the recipe.
-        quantization: scales of quantized layers.
 
     Raises:
         PeerError: a layer has no scales.

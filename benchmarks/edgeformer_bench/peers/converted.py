@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,11 @@ class ConvertedModel:
         self.source_tokenizer, self.target_tokenizer = source.for_sources(*languages), target
         prefix = self.target_tokenizer.target_prefix(*languages)
         self.special = special_tokens(self.source_tokenizer, self.target_tokenizer, prefix)
+
+    def texts(self, texts: Sequence[str], translate: Callable[[list[list[int]]], list[list[int]]]) -> list[str]:
+        """Translate texts by what translates token ids."""
+        output = translate(self.source_tokenizer.encode_batch(texts, special_tokens=True))
+        return [self.target_tokenizer.decode(ids) for ids in output]
 
     def limits(self, sources: Sequence[Sequence[int]]) -> list[int]:
         """Return the maximum number of output tokens for each source, end token included, without what every target

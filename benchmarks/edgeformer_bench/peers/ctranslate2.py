@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from edgeformer_bench.peers.base import Spec
 from edgeformer_bench.peers.converted import ConvertedModel, side_names
@@ -69,26 +71,25 @@ class CTranslate2Peer:
 
     def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> list[list[int]]:
         """See :meth:`Peer.translate`."""
-        limits = [length] * len(sources) if length else self._model.limits(sources)
-        least = len(self._model.special.prefix) + length if length else 0
-        return self._translate(sources, limits, beam_size=beam_size, min_decoding_length=least)
+        return self._translate(sources, length, beam_size=beam_size)
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
         """See :meth:`TextPeer.translate_texts`; CTranslate2 sorts texts by length and forms batches."""
-        sources = self._model.source_tokenizer.encode_batch(texts, special_tokens=True)
-        batches = {"max_batch_size": self._batch_tokens, "batch_type": "tokens"}
-        limits = self._model.limits(sources)
-        output = self._translate(sources, limits, beam_size=beam_size, min_decoding_length=0, **batches)
-        return [self._model.target_tokenizer.decode(ids) for ids in output]
+        batches: dict[str, Any] = {"max_batch_size": self._batch_tokens, "batch_type": "tokens"}
+        return self._model.texts(texts, partial(self._translate, beam_size=beam_size, **batches))
 
-    def _translate(self, sources: Sequence[Sequence[int]], limits: Sequence[int], **options: object) -> list[list[int]]:
+    def _translate(
+        self, sources: Sequence[Sequence[int]], length: int | None = None, **options: object
+    ) -> list[list[int]]:
         """Translate; CTranslate2 has one limit for all sentences, so those with a lower one are cut."""
         model = self._model
+        limits = [length] * len(sources) if length else model.limits(sources)
         prefix = [self._target_names[index] for index in model.special.prefix]
         results = self._translator.translate_batch(
             [[self._source_names[index] for index in source] for source in sources],
             [prefix] * len(sources) if prefix else None,
             max_input_length=0,
+            min_decoding_length=len(prefix) + length if length else 0,
             max_decoding_length=len(prefix) + max(limits),
             length_penalty=model.rules.generation.length_penalty,
             use_vmap=self._use_vmap,

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+import torch
 from ctranslate2.specs import TransformerSpec
 from ctranslate2.specs.common_spec import Activation
 from numpy.typing import NDArray
 
+from edgeformer.importers.ctranslate2.weights import NAMES
+from edgeformer.importers.layout import modules
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.transformer.config import TransformerConfig
-from edgeformer.model.transformer.layers import GatedLinear
 from edgeformer.model.transformer.model import DecoderLayer, Transformer
 from edgeformer.model.transformer.self_attention import CausalSelfAttention
 from edgeformer.train.run import Run
@@ -34,11 +38,6 @@ _ACTIVATIONS = {
 def convert_run(run: Run, out: Path, weights: Weights) -> None:
     """Write a run's model in CTranslate2's format, next to the run's tokenizers.
 
-    Args:
-        run: a finished run.
-        out: folder to write; must not exist.
-        weights: how to store the weights.
-
     Raises:
         PeerError: CTranslate2 does not support the model.
     """
@@ -53,13 +52,6 @@ def convert_model(
     model: EncoderDecoder, folder: Path, weights: Weights, source: SpecialTokens, target: SpecialTokens
 ) -> None:
     """Write a model into an empty folder.
-
-    Args:
-        model: the model.
-        folder: where to write.
-        weights: how to store the weights.
-        source: special tokens of the source vocabulary.
-        target: special tokens of the target vocabulary.
 
     Raises:
         PeerError: CTranslate2 does not support the model.
@@ -96,26 +88,18 @@ def _spec(model: EncoderDecoder) -> Any:
     )
     spec.config.layer_norm_epsilon = config.norm_epsilon
     scale = config.scale_embeddings
-    for side, table, embedding, norm in (
-        (spec.encoder, spec.encoder.embeddings[0], model.source_embedding, model.encoder_norm),
-        (spec.decoder, spec.decoder.embeddings, model.target_embedding, model.decoder_norm),
+    for side, table, embedding in (
+        (spec.encoder, spec.encoder.embeddings[0], model.source_embedding),
+        (spec.decoder, spec.decoder.embeddings, model.target_embedding),
     ):
         side.pre_norm = config.norm == "pre"
         side.scale_embeddings = scale if isinstance(scale, bool) else float(scale)
         table.weight = _array(embedding.tokens.weight)
-        if config.embedding_norm:
-            _norm(side.layernorm_embedding, embedding.norm)
-        if config.has_final_norm:
-            _norm(side.layer_norm, norm)
     _positions(spec, model)
-    encoder_layer: Any
-    for target, encoder_layer in zip(spec.encoder.layer, model.encoder_layers, strict=True):
-        _self_attention(target.self_attention, encoder_layer.attention, encoder_layer.attention_residual.norm)
-        _relative_bias(target.self_attention, encoder_layer.relative_bias, config)
-        _feed_forward(target.ffn, encoder_layer.feed_forward, encoder_layer.feed_forward_residual.norm)
-    for target, layer in zip(spec.decoder.layer, model.decoder_layers, strict=True):
-        _decoder_layer(target, layer, config)
-    _linear(spec.decoder.projection, model.projection)
+    _layers(spec, model)
+    spec.decoder.projection.weight = _array(model.projection.weight)
+    if model.projection.bias is not None:
+        spec.decoder.projection.bias = _array(model.projection.bias)
     if config.output_scale != 1:
         spec.decoder.scale_outputs = float(config.output_scale)
     return spec
@@ -160,56 +144,41 @@ def _positions(spec: Any, model: Transformer) -> None:
         side.position_encodings.encodings = table
 
 
-def _decoder_layer(spec: Any, layer: Any, config: TransformerConfig) -> None:
-    self_attention = layer.target_layer
-    _self_attention(spec.self_attention, self_attention.attention, layer.target_residual.norm)
-    _relative_bias(spec.self_attention, self_attention.relative_bias, config)
-    query, key_value, output = spec.attention.linear
-    cross = layer.cross_attention
-    _linear(query, cross.query)
-    _linear(key_value, cross.key, cross.value)
-    _linear(output, cross.output)
-    spec.attention.queries_scale = float(cross.scale)
-    _norm(spec.attention.layer_norm, layer.cross_residual.norm)
-    _feed_forward(spec.ffn, layer.feed_forward, layer.feed_forward_residual.norm)
+def _layers(spec: Any, model: Transformer) -> None:
+    """Linear layers, norms and biases by distance, by the names that the importer knows."""
+    section = {"family": "transformer", **msgspec.to_builtins(model.config)}
+    weights = model.state_dict()
+    for theirs, group in groupby(modules(section, NAMES), lambda module: module.theirs):
+        path, _, attribute = theirs.rpartition("/")
+        target, merged = _at(spec, path), list(group)
+        setattr(target, attribute, _array(torch.cat([weights[f"{module.ours}.weight"] for module in merged])))
+        if merged[0].has_bias:
+            bias = _array(torch.cat([weights[f"{module.ours}.bias"] for module in merged]))
+            setattr(target, "beta" if attribute == "gamma" else "bias", bias)
+    encoder_layers: Any = model.encoder_layers
+    for target, layer in zip(spec.encoder.layer, encoder_layers, strict=True):
+        _attention(target.self_attention, layer.attention, layer.relative_bias, model.config)
+    decoder_layers: Any = model.decoder_layers
+    for target, layer in zip(spec.decoder.layer, decoder_layers, strict=True):
+        target_layer = layer.target_layer
+        _attention(target.self_attention, target_layer.attention, target_layer.relative_bias, model.config)
+        _attention(target.attention, layer.cross_attention, None, model.config)
 
 
-def _self_attention(spec: Any, attention: Any, norm: Any) -> None:
-    query_key_value, output = spec.linear
-    _linear(query_key_value, attention.query, attention.key, attention.value)
-    _linear(output, attention.output)
+def _at(spec: Any, path: str) -> Any:
+    """The part of a specification that a name of CTranslate2 means."""
+    for part in path.split("/"):
+        name, _, number = part.rpartition("_")
+        spec = getattr(spec, part) if hasattr(spec, part) else getattr(spec, name)[int(number)]
+    return spec
+
+
+def _attention(spec: Any, attention: Any, bias: Any, config: TransformerConfig) -> None:
+    """What an attention has beside its projections; every layer needs the biases by distance, also those of another."""
     spec.queries_scale = float(attention.scale)
-    _norm(spec.layer_norm, norm)
-
-
-def _relative_bias(spec: Any, bias: Any, config: TransformerConfig) -> None:
-    if config.relative_bias is not None:
+    if bias is not None and config.relative_bias is not None:
         spec.relative_attention_bias = _array(bias.weight)
         spec.relative_attention_max_distance = np.int32(config.relative_bias.max_distance)
-
-
-def _feed_forward(spec: Any, layers: Any, norm: Any) -> None:
-    first, _, _, last = layers
-    if isinstance(first, GatedLinear):
-        _linear(spec.linear_0, first.gate)
-        _linear(spec.linear_0_noact, first.linear)
-    else:
-        _linear(spec.linear_0, first)
-    _linear(spec.linear_1, last)
-    _norm(spec.layer_norm, norm)
-
-
-def _linear(spec: Any, *layers: Any) -> None:
-    """Fill one linear layer with the concatenated outputs of one or more layers."""
-    spec.weight = np.concatenate([_array(layer.weight) for layer in layers])
-    if layers[0].bias is not None:
-        spec.bias = np.concatenate([_array(layer.bias) for layer in layers])
-
-
-def _norm(spec: Any, norm: Any) -> None:
-    spec.gamma = _array(norm.weight)
-    if hasattr(spec, "beta"):
-        spec.beta = _array(norm.bias)
 
 
 def _array(parameter: Any) -> NDArray[np.float32]:

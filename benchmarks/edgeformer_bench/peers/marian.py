@@ -4,7 +4,7 @@ environment of its own; its process then uses that environment's interpreter. Co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +41,7 @@ class MarianPeer:
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
         """See :meth:`TextPeer.translate_texts`; Marian sorts texts by length and forms batches."""
-        sources = self._model.source_tokenizer.encode_batch(texts, special_tokens=True)
-        output = self._translate(sources, beam_size, in_one_batch=False)
-        return [self._model.target_tokenizer.decode(ids) for ids in output]
+        return self._model.texts(texts, partial(self._translate, beam_size=beam_size, in_one_batch=False))
 
     def _translate(self, sources: Sequence[Sequence[int]], beam_size: int, *, in_one_batch: bool) -> list[list[int]]:
         # Marian appends the end token.

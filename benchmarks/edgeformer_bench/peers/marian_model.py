@@ -12,9 +12,9 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
+from edgeformer.importers.layout import halves
 from edgeformer.importers.marian.options import ACTIVATIONS, NORM_EPSILON, OPTIONS
 from edgeformer.importers.marian.weights import OUTPUT_BIAS, OUTPUT_WEIGHT, marian_modules, tables
-from edgeformer.importers.positions import halves
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.transformer.model import Transformer
 from edgeformer.train.run import Run
@@ -29,11 +29,6 @@ Arrays = dict[str, NDArray[Any]]
 
 def convert_run(run: Run, out: Path, weights: Weights) -> None:
     """Write a run's model, and vocabularies with a name for each id.
-
-    Args:
-        run: a run that was imported from Marian, or one with the same options.
-        out: folder to write; must not exist.
-        weights: single precision only.
 
     Raises:
         PeerError: Marian has no such model.
@@ -58,10 +53,6 @@ def convert_run(run: Run, out: Path, weights: Weights) -> None:
 
 def marian_config(run: Run, model: EncoderDecoder) -> dict[str, Any]:
     """Return the configuration of a model that Marian has, with the family.
-
-    Args:
-        run: a run.
-        model: its model.
 
     Raises:
         PeerError: names the option that Marian lacks.
@@ -125,12 +116,7 @@ def _require_text(run: Run, model: Transformer) -> None:
 
 
 def marian_arrays(model: EncoderDecoder, config: Mapping[str, Any]) -> Arrays:
-    """Return a model's weights by Marian's names, without the rows of the start token, and its options.
-
-    Args:
-        model: the model.
-        config: what :func:`marian_config` returned.
-    """
+    """Return a model's weights by Marian's names, without the rows of the start token, and its options."""
     weights = {name: tensor.float().numpy() for name, tensor in model.state_dict().items()}
     arrays: Arrays = {}
     for module in marian_modules(config):

@@ -6,10 +6,12 @@ rest of the project, so it may need a separate environment; its process then use
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from edgeformer_bench.peers.base import PeerError, Spec, Weights
 from edgeformer_bench.peers.converted import ConvertedModel, save_rules
@@ -106,11 +108,6 @@ def convert_run(run: Run, out: Path, weights: Weights) -> None:
 def marian(model: Any, special: SpecialTokens, *, length_penalty: float = 1.0) -> Any:
     """Build a ``MarianMTModel`` that computes the same results as one of our Transformers.
 
-    Args:
-        model: the Transformer.
-        special: its special tokens.
-        length_penalty: exponent of the length in beam search.
-
     Raises:
         PeerError: Marian does not support the model.
     """
@@ -195,41 +192,21 @@ def _settings(model: Any, special: SpecialTokens) -> Any:
     )
 
 
-def _pairs(converted: Any, model: Any) -> list[tuple[Any, Any]]:
-    """Pair Marian's parameters with ours."""
+def _pairs(converted: Any, model: Any) -> Iterator[tuple[Any, Any]]:
+    """Pair Marian's parameters with ours, by the names that the importer knows."""
+    from edgeformer.importers.hugging_face.bart import NAMES, PREFIX
+    from edgeformer.importers.layout import modules
+
     encoder, decoder = converted.get_encoder(), converted.get_decoder()
-    modules = [(converted.lm_head, model.projection)]
-    pairs = [
-        (encoder.embed_tokens.weight, model.source_embedding.tokens.weight),
-        (decoder.embed_tokens.weight, model.target_embedding.tokens.weight),
-        (encoder.embed_positions.weight, model.source_embedding.positions),
-        (decoder.embed_positions.weight, model.target_embedding.positions),
-    ]
-    for target, layer in zip(encoder.layers, model.encoder_layers, strict=True):
-        modules += _attention(target.self_attn, layer.attention)
-        modules += [(target.self_attn_layer_norm, layer.attention_residual.norm), *_feed_forward(target, layer)]
-    for target, layer in zip(decoder.layers, model.decoder_layers, strict=True):
-        modules += _attention(target.self_attn, layer.target_layer.attention)
-        modules += _attention(target.encoder_attn, layer.cross_attention)
-        modules += [
-            (target.self_attn_layer_norm, layer.target_residual.norm),
-            (target.encoder_attn_layer_norm, layer.cross_residual.norm),
-            *_feed_forward(target, layer),
-        ]
+    yield encoder.embed_tokens.weight, model.source_embedding.tokens.weight
+    yield decoder.embed_tokens.weight, model.target_embedding.tokens.weight
+    yield encoder.embed_positions.weight, model.source_embedding.positions
+    yield decoder.embed_positions.weight, model.target_embedding.positions
+    yield converted.lm_head.weight, model.projection.weight
     if model.projection.bias is not None:
-        pairs.append((converted.final_logits_bias[0], model.projection.bias))
-    for target, ours in modules:
-        pairs.append((target.weight, ours.weight))
-        if target.bias is not None:
-            pairs.append((target.bias, 0 * target.bias if ours.bias is None else ours.bias))
-    return pairs
-
-
-def _attention(target: Any, ours: Any) -> list[tuple[Any, Any]]:
-    names = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "out_proj": "output"}
-    return [(getattr(target, theirs), getattr(ours, name)) for theirs, name in names.items()]
-
-
-def _feed_forward(target: Any, ours: Any) -> list[tuple[Any, Any]]:
-    first, _, _, last = ours.feed_forward
-    return [(target.fc1, first), (target.fc2, last), (target.final_layer_norm, ours.feed_forward_residual.norm)]
+        yield converted.final_logits_bias[0], model.projection.bias
+    section = {"family": "transformer", **msgspec.to_builtins(model.config)}
+    for module in modules(section, NAMES):
+        target, ours = converted.get_submodule(PREFIX + module.theirs), model.get_submodule(module.ours)
+        yield target.weight, ours.weight
+        yield target.bias, ours.bias if module.has_bias else 0 * target.bias

@@ -37,12 +37,16 @@ class LoopPeer:
 
 
 def open_peer(spec: Spec) -> LoopPeer:
-    """Open a bundle, without its shortlist if the setting ``shortlist`` is false; or a run with torch, whose step the
-    setting ``compile`` compiles with ``torch.compile``."""
+    """Open a bundle on the setting ``engine``, without its shortlist if ``shortlist`` is false; or a run with
+    torch, whose step the setting ``compile`` compiles with ``torch.compile``."""
     if spec.kind == "bundle":
         shortlist = spec.settings.get("shortlist", True)
-        translator = Translator.open(spec.model, device=spec.device, threads=spec.threads, shortlist=shortlist)
-        return LoopPeer(f"onnxruntime {ENGINE_VERSION}", translator)
+        engine = spec.settings.get("engine", "auto")
+        translator = Translator.open(
+            spec.model, device=spec.device, threads=spec.threads, shortlist=shortlist, engine=engine
+        )
+        runs = translator.session.engine
+        return LoopPeer(runs if runs == "kernels" else f"{runs} {ENGINE_VERSION}", translator)
 
     import torch
 

@@ -97,12 +97,6 @@ class PeerProcess(WorkerProcess):
 def convert(kind: Kind, run: Path, outs: Mapping[Weights, Path], python: str) -> None:
     """Convert a run to a peer's own format, with the interpreter that has the peer's packages.
 
-    Args:
-        kind: kind of the peer.
-        run: a finished run.
-        outs: output folder for each way to store weights.
-        python: the interpreter.
-
     Raises:
         PeerError: the peer does not support the model, or its packages are missing.
     """

@@ -24,7 +24,6 @@ class PeerOptions:
     """How peers run."""
 
     threads: int = 1
-    """CPU threads per operator."""
     device: str = "cpu"
     """``cpu`` or ``cuda``, which only bundles, PyTorch and CTranslate2 support."""
     forms_batches: bool = False
@@ -35,9 +34,13 @@ class PeerOptions:
     """Python interpreters of peers that have an environment of their own; empty for the current one."""
 
 
-def ours(bundles: Mapping[str, Path], threads: int, device: str = "cpu", *, shortlist: bool = True) -> list[Contender]:
+def ours(
+    bundles: Mapping[str, Path], threads: int, device: str = "cpu", *, shortlist: bool = True, engine: str = "auto"
+) -> list[Contender]:
     """Create contenders from bundles by name in tables."""
-    settings = {} if shortlist else {"shortlist": False}
+    settings: dict[str, Any] = {} if shortlist else {"shortlist": False}
+    if engine != "auto":
+        settings["engine"] = engine
     return [
         Contender(name, (Spec(kind="bundle", model=str(path), threads=threads, device=device, settings=settings),))
         for name, path in bundles.items()

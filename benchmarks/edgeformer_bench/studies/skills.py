@@ -59,7 +59,6 @@ class Skill:
     """Sentences that show one skill."""
 
     name: str
-    """Label in the table."""
     pairs: Sequence[Pair]
     """Sources and references."""
     kept: Kept | None = None

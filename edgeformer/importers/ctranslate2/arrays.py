@@ -10,7 +10,7 @@ import numpy as np
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.ctranslate2.model_file import Array
-from edgeformer.importers.ctranslate2.settings import scalar
+from edgeformer.importers.ctranslate2.vocabularies import scalar
 from edgeformer.importers.model import FloatArray
 
 OLD_INT16_SCALE = 1000.0
@@ -18,11 +18,7 @@ OLD_INT16_SCALE = 1000.0
 
 
 class Arrays:
-    """Gives the arrays of a model, and remembers which were asked for.
-
-    Args:
-        arrays: by CTranslate2's current names.
-    """
+    """Gives the arrays of a model by CTranslate2's current names, and remembers which were asked for."""
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
         self._arrays = arrays
@@ -38,11 +34,7 @@ class Arrays:
         return sorted(name for name in self._arrays if re.search(pattern, name))
 
     def number(self, name: str, default: Any) -> Any:
-        """Return a number that the model states, or the default.
-
-        Raises:
-            ImporterError: it states several.
-        """
+        """Return a number that the model states, or the default."""
         self._asked.add(name)
         return scalar(self._arrays, name, default)
 
@@ -51,19 +43,11 @@ class Arrays:
         return self._stored(name).dtype == np.float32
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of an array.
-
-        Raises:
-            ImporterError: the model lacks it.
-        """
+        """Shape of an array."""
         return self._stored(name).shape
 
     def matrix_shape(self, name: str) -> tuple[int, int]:
-        """Shape of an array with two axes, neither empty.
-
-        Raises:
-            ImporterError: the model lacks it, or it has another shape.
-        """
+        """Shape of an array with two axes, neither empty."""
         shape = self.shape(name)
         if len(shape) != 2 or 0 in shape:
             raise ImporterError(f"The array `{name}` has the shape {shape}, but must be a matrix.")

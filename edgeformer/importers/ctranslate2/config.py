@@ -43,12 +43,7 @@ UNSUPPORTED = {
 def model_config(arrays: Arrays, epsilon: float | None) -> dict[str, Any]:
     """Section ``[model]`` of the recipe, except for ``tied_embeddings``.
 
-    Args:
-        arrays: the arrays of the model.
-        epsilon: what is added to the variance of a norm; ``None`` is CTranslate2's default.
-
-    Raises:
-        ImporterError: the model lacks an array, or has something that the family cannot represent.
+    ``epsilon`` is added to the variance of a norm; ``None`` is CTranslate2's default.
     """
     refuse_unsupported(arrays)
     heads, pre_norm, activation = (
@@ -96,11 +91,7 @@ def model_config(arrays: Arrays, epsilon: float | None) -> dict[str, Any]:
 
 
 def refuse_unsupported(arrays: Arrays) -> None:
-    """Refuse variations of the Transformer that the family does not have.
-
-    Raises:
-        ImporterError: names the variation.
-    """
+    """Refuse variations of the Transformer that the family does not have."""
     if arrays.number("decoder/alibi", 0):
         raise ImporterError("The model has positions by ALiBi, which no model family can represent.")
     for pattern, meaning in UNSUPPORTED.items():

@@ -12,10 +12,8 @@ import numpy as np
 
 from edgeformer.importers.archive import sha256_of
 from edgeformer.importers.ctranslate2.arrays import Arrays
-from edgeformer.importers.ctranslate2.model_file import is_model_file, read_model_file
-from edgeformer.importers.ctranslate2.names import current_names
-from edgeformer.importers.ctranslate2.settings import read_settings
-from edgeformer.importers.ctranslate2.vocabularies import find_files, read_vocabularies
+from edgeformer.importers.ctranslate2.model_file import current_names, is_model_file, read_model_file
+from edgeformer.importers.ctranslate2.vocabularies import find_files, read_settings, read_vocabularies
 from edgeformer.importers.ctranslate2.weights import converted
 from edgeformer.importers.layout import OUTPUT_TABLE, SOURCE_TABLE, TARGET_TABLE
 from edgeformer.importers.model import ImportedModel
@@ -35,9 +33,6 @@ def read_ctranslate2(path: Path, given: Given = NOTHING, languages: tuple[str, s
         given: tokenizers, if they are not in that folder.
         languages: codes of both languages, if the tokenizers are BPE codes, which are applied to what Moses' rules for
             these languages make of text.
-
-    Raises:
-        ImporterError: a file is missing or damaged, or the model has something that the family cannot represent.
     """
     folder, model = (path, path / MODEL) if path.is_dir() else (path.parent, path)
     file = read_model_file(model)

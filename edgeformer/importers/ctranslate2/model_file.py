@@ -1,4 +1,4 @@
-"""CTranslate2's ``model.bin``, versions 1 to 6.
+"""CTranslate2's ``model.bin``, versions 1 to 6, and what the latest version calls its arrays.
 
 All numbers are little-endian::
 
@@ -16,17 +16,15 @@ A string has its length with a final NUL, as u16, before it. Nothing follows.
 from __future__ import annotations
 
 import math
-import os
-import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.archive import MAX_ARRAYS
+from edgeformer.importers.archive import MAX_ARRAYS, Reader, begins, open_binary
 
 VERSIONS = range(1, 7)
 MAX_RANK = 8
@@ -67,35 +65,25 @@ class ModelFile:
 
 
 def read_model_file(path: Path) -> ModelFile:
-    """Read a ``model.bin``. Nothing is allocated before its size is compared with that of the file.
-
-    Raises:
-        ImporterError: the file cannot be read, is damaged, or of an unknown version.
-    """
-    try:
-        with path.open("rb") as stream:
-            return _parsed(_Reader(stream, os.fstat(stream.fileno()).st_size))
-    except OSError as error:
-        raise ImporterError(f"`{path}` cannot be read: {error.strerror}.") from None
-    except ValueError as error:
-        raise ImporterError(f"`{path}` is not a model of CTranslate2, or damaged: {error}.") from None
+    """Read a ``model.bin``. Nothing is allocated before its size is compared with that of the file."""
+    with open_binary(path) as reader:
+        return _parsed(reader)
 
 
 def is_model_file(path: Path) -> bool:
     """Return whether a file begins as a ``model.bin`` does."""
-    try:
-        with path.open("rb") as stream:
-            reader = _Reader(stream, os.fstat(stream.fileno()).st_size)
-            version = reader.number("<I")
-            if version >= 2:
-                reader.string()
-                reader.number("<I")
-            return version in VERSIONS and 0 < reader.number("<I") <= reader.remaining and bool(reader.string())
-    except (OSError, ValueError):
-        return False
+
+    def check(reader: Reader) -> bool:
+        version = reader.number("<I")
+        if version >= 2:
+            _string(reader)
+            reader.number("<I")
+        return version in VERSIONS and 0 < reader.number("<I") <= reader.remaining and bool(_string(reader))
+
+    return begins(path, check)
 
 
-def _parsed(reader: _Reader) -> ModelFile:
+def _parsed(reader: Reader) -> ModelFile:
     """Read a whole file.
 
     Raises:
@@ -104,14 +92,14 @@ def _parsed(reader: _Reader) -> ModelFile:
     version = reader.number("<I")
     if version not in VERSIONS:
         raise ValueError(f"its version is {version}, not one of {VERSIONS.start} to {VERSIONS.stop - 1}")
-    specification = reader.string() if version >= 2 else ""
+    specification = _string(reader) if version >= 2 else ""
     revision = reader.number("<I") if version >= 2 else 1
     arrays: dict[str, Array] = {}
     for _ in range(_count(reader)):
-        name = reader.string()
+        name = _string(reader)
         if name in arrays:
             raise ValueError(f"it has the array `{name}` twice")
-        arrays[name] = reader.array(name, version)
+        arrays[name] = _array(reader, name, version)
     if version >= 3:
         _add_aliases(arrays, reader)
     if reader.remaining:
@@ -119,12 +107,12 @@ def _parsed(reader: _Reader) -> ModelFile:
     return ModelFile(version, specification, revision, arrays)
 
 
-def _add_aliases(arrays: dict[str, Array], reader: _Reader) -> None:
+def _add_aliases(arrays: dict[str, Array], reader: Reader) -> None:
     """Add other names of arrays, and of the scales that belong to them."""
     stored = sum(array.size for array in arrays.values())
     total = stored
     for _ in range(_count(reader)):
-        alias, name = reader.string(), reader.string()
+        alias, name = _string(reader), _string(reader)
         if alias in arrays or name not in arrays:
             raise ValueError(f"its alias `{alias}` of `{name}` is there twice, or for nothing")
         for suffix in ("", "_scale", "_zero"):
@@ -135,7 +123,7 @@ def _add_aliases(arrays: dict[str, Array], reader: _Reader) -> None:
             raise ValueError(f"with its aliases, it is more than {MAX_SHARING} times as large as without")
 
 
-def _count(reader: _Reader) -> int:
+def _count(reader: Reader) -> int:
     """Number of arrays or aliases that follow."""
     count = reader.number("<I")
     if count > MAX_ARRAYS:
@@ -143,48 +131,93 @@ def _count(reader: _Reader) -> int:
     return count
 
 
-class _Reader:
-    """Reads from a file of a known size; raises ``ValueError`` where it ends too early."""
+def _string(reader: Reader) -> str:
+    data = reader.take(reader.number("<H"))
+    if data.find(b"\0") != len(data) - 1:
+        raise ValueError("it has a name that does not end with a zero byte")
+    return data[:-1].decode("utf-8")  # raises a kind of ValueError
 
-    def __init__(self, stream: BinaryIO, size: int) -> None:
-        self.stream, self.remaining = stream, size
 
-    def take(self, size: int) -> bytes:
-        data = self.stream.read(size) if size <= self.remaining else b""
-        if len(data) != size:
-            raise ValueError("it ends too early")
-        self.remaining -= size
-        return data
+def _array(reader: Reader, name: str, version: int) -> Array:
+    rank = reader.number("<B")
+    if rank > MAX_RANK:
+        raise ValueError(f"its array `{name}` has {rank} axes")
+    shape = reader.numbers(f"<{rank}I")
+    kind, count = reader.number("<B"), math.prod(shape)
+    known = kind < len(_TYPES) if version >= 4 else kind in _TYPES_BY_SIZE
+    if not known:
+        raise ValueError(f"its array `{name}` is of the unknown type {kind}")
+    type_ = _TYPES[kind] if version >= 4 else _TYPES_BY_SIZE[kind]
+    size = count * np.dtype(type_.stored).itemsize
+    # From 4 GiB, the stored number has lost its upper bits.
+    if reader.number("<I") != (size if version >= 4 else count) % 2**32:
+        raise ValueError(f"the shape {shape} of its array `{name}` does not fit its size")
+    if size > reader.remaining:
+        raise ValueError(f"it ends before the end of its array `{name}`")
+    values = np.empty(count, type_.read)
+    for start in range(0, count, CHUNK):
+        part = values[start : start + CHUNK]
+        data = np.frombuffer(reader.take(len(part) * np.dtype(type_.stored).itemsize), type_.stored)
+        part[:] = (data.astype(np.uint32) << 16).view(np.float32) if type_ is _BFLOAT16 else data
+    return values.reshape(shape)
 
-    def number(self, layout: str) -> int:
-        (value,) = struct.unpack(layout, self.take(struct.calcsize(layout)))
-        return int(value)
 
-    def string(self) -> str:
-        data = self.take(self.number("<H"))
-        if data.find(b"\0") != len(data) - 1:
-            raise ValueError("it has a name that does not end with a zero byte")
-        return data[:-1].decode("utf-8")  # raises a kind of ValueError
+HEADS = {"": 8, "TransformerBase": 8, "TransformerBig": 16, "TransformerSpec": 8}
+"""Specifications of encoder–decoder Transformers, and the number of heads where a model does not state it."""
+LATEST_REVISION = 7
+_OPENNMT_TF = (
+    ("transformer/", ""),
+    (":0", ""),
+    ("w_embs", "embeddings/weight"),
+    ("kernel", "weight"),
+    ("LayerNorm", "layer_norm"),
+    ("dense", "projection"),
+    ("conv1d_", "linear_"),
+    ("conv1d", "linear_0"),
+)
+"""Revision 1 has the names of OpenNMT-tf. Each is replaced once."""
+_OF_BOTH_SIDES = ("num_heads", "pre_norm", "activation")
+"""Before revision 5, stated for the encoder and the decoder together."""
 
-    def array(self, name: str, version: int) -> Array:
-        rank = self.number("<B")
-        if rank > MAX_RANK:
-            raise ValueError(f"its array `{name}` has {rank} axes")
-        shape = struct.unpack(f"<{rank}I", self.take(4 * rank))
-        kind, count = self.number("<B"), math.prod(shape)
-        known = kind < len(_TYPES) if version >= 4 else kind in _TYPES_BY_SIZE
-        if not known:
-            raise ValueError(f"its array `{name}` is of the unknown type {kind}")
-        type_ = _TYPES[kind] if version >= 4 else _TYPES_BY_SIZE[kind]
-        size = count * np.dtype(type_.stored).itemsize
-        # From 4 GiB, the stored number has lost its upper bits.
-        if self.number("<I") != (size if version >= 4 else count) % 2**32:
-            raise ValueError(f"the shape {shape} of its array `{name}` does not fit its size")
-        if size > self.remaining:
-            raise ValueError(f"it ends before the end of its array `{name}`")
-        values = np.empty(count, type_.read)
-        for start in range(0, count, CHUNK):
-            part = values[start : start + CHUNK]
-            data = np.frombuffer(self.take(len(part) * np.dtype(type_.stored).itemsize), type_.stored)
-            part[:] = (data.astype(np.uint32) << 16).view(np.float32) if type_ is _BFLOAT16 else data
-        return values.reshape(shape)
+
+def current_names(file: ModelFile) -> dict[str, Array]:
+    """Return the arrays by the names that the latest revision has for them.
+
+    Raises:
+        ImporterError: the model is not an encoder–decoder Transformer, or of a later revision.
+    """
+    if file.specification not in HEADS:
+        raise ImporterError(
+            f"The model is a `{file.specification}`; only encoder–decoder Transformers for text, `TransformerSpec`, "
+            "can be imported."
+        )
+    if file.revision > LATEST_REVISION:
+        raise ImporterError(
+            f"The model has the revision {file.revision} of `{file.specification}`; revisions up to {LATEST_REVISION} "
+            "are supported."
+        )
+    arrays = dict(file.arrays)
+    if file.revision == 1:
+        arrays = {_from_opennmt_tf(name): array for name, array in arrays.items()}
+    if file.revision < 3:
+        arrays.setdefault("num_heads", np.array(HEADS[file.specification]))
+    if file.revision < 5:
+        for name in _OF_BOTH_SIDES:
+            if name in arrays:
+                value = arrays.pop(name)
+                arrays |= {f"{side}/{name}": value for side in ("encoder", "decoder")}
+    for side in ("encoder", "decoder"):
+        if (old := f"{side}/embeddings/multiply_by_sqrt_depth") in arrays:
+            arrays.setdefault(f"{side}/scale_embeddings", arrays.pop(old))
+    for suffix in ("weight", "weight_scale"):
+        if (old := f"encoder/embeddings/{suffix}") in arrays:
+            arrays.setdefault(f"encoder/embeddings_0/{suffix}", arrays.pop(old))
+    return arrays
+
+
+def _from_opennmt_tf(name: str) -> str:
+    for old, new in _OPENNMT_TF:
+        name = name.replace(old, new, 1)
+    if "encoder" in name:
+        return name.replace("multi_head", "self_attention", 1)
+    return name.replace("masked_multi_head", "self_attention", 1).replace("multi_head", "attention", 1)

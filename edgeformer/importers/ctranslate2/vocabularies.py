@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.archive import read_bytes
-from edgeformer.importers.ctranslate2.settings import Settings
+from edgeformer.importers.archive import MAX_TEXT, read_bytes, read_json
+from edgeformer.importers.ctranslate2.model_file import Array
 from edgeformer.importers.languages import M2M, MARIAN, MBART, NLLB, codes, with_tags
 from edgeformer.importers.tokenizers import TextFiles, Vocabularies, side_of, start_token, text_tokenizer
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE, TextFormat
-
-MAX_BYTES = 64 << 20
-"""Size of a vocabulary file."""
 
 
 def find_files(
     folder: Path, pieces: tuple[Path, Path] | None = None, languages: tuple[str, str] | None = None
 ) -> TextFiles:
-    """Find vocabularies, and SentencePiece models beside them.
+    """Find vocabularies, and the SentencePiece models beside them.
 
     Args:
         folder: folder of the model.
-        pieces: SentencePiece models, if they are elsewhere, or BPE codes.
-        languages: codes of both languages, if ``pieces`` are BPE codes.
-
-    Raises:
-        ImporterError: a vocabulary is missing, or there are several SentencePiece models that it could be.
+        pieces: SentencePiece models, if they are elsewhere; BPE codes, if there are languages.
+        languages: codes of both languages.
     """
     shared = _vocabulary_file(folder, "shared")
     source, target = shared or _vocabulary_file(folder, "source"), shared or _vocabulary_file(folder, "target")
@@ -73,10 +68,6 @@ def read_vocabularies(
         rows: number of embeddings of each side.
         shared: whether both sides have the same table.
         zero_start: whether the decoder's first input is a zero vector, which becomes the last entry.
-
-    Raises:
-        ImporterError: a vocabulary is damaged, of another size than the table, or lacks the end token; or a
-            SentencePiece model or a file of BPE codes is damaged or not supported.
     """
     source, target = (
         _sized(read_tokens(file), file, count, settings.unk_token)
@@ -126,16 +117,13 @@ def read_tokens(file: Path) -> list[str]:
     """Read the entries of a vocabulary, a JSON list or lines of text.
 
     A carriage return at the end of a line is part of an entry, unless all lines have one.
-
-    Raises:
-        ImporterError: the file cannot be read, or is damaged.
     """
-    data = read_bytes(file, MAX_BYTES)
+    if file.suffix == ".json":
+        return read_json(file, list[str])
+    data = read_bytes(file, MAX_TEXT)
     try:
-        if file.suffix == ".json":
-            return msgspec.json.decode(data, type=list[str])
         lines = data.decode("utf-8").removesuffix("\n").split("\n") if data else []
-    except (msgspec.DecodeError, ValueError) as error:
+    except UnicodeDecodeError as error:
         raise ImporterError(f"Vocabulary `{file}` is damaged: {error}.") from None
     return [line[:-1] for line in lines] if all(line.endswith("\r") for line in lines) else lines
 
@@ -198,3 +186,65 @@ def _languages(tokens: Sequence[str]) -> dict[str, str]:
     """Tokens of languages by their codes; empty if there is only one."""
     found = (codes(tokens, pattern) for pattern in (M2M, NLLB, MBART))
     return next((languages for languages in found if len(languages) > 1), {})
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """The fields of ``config.json`` that matter, with CTranslate2's own defaults."""
+
+    unk_token: str = "<unk>"
+    bos_token: str = "<s>"
+    eos_token: str = "</s>"
+    decoder_start_token: str | None = "<s>"
+    """First input of the decoder; ``None`` if callers must give it."""
+    add_source_bos: bool = False
+    add_source_eos: bool = False
+    layer_norm_epsilon: float | None = None
+    """``None`` is 1e-5, or 1e-6 for RMSNorm."""
+
+
+def read_settings(folder: Path, arrays: dict[str, Array], version: int) -> Settings:
+    """Read the settings of a model from its folder or, before version 6 of the file, from its arrays.
+
+    The arrays lose what are settings.
+    """
+    path = folder / "config.json"
+    settings = read_json(path, Settings) if path.is_file() else Settings()
+    return settings if version >= 6 else _from_arrays(arrays, settings)
+
+
+def _from_arrays(arrays: dict[str, Array], settings: Settings) -> Settings:
+    names = ("unk_token", "bos_token", "eos_token")
+    tokens = {name: _text(name, arrays.pop(name)) for name in names if name in arrays}
+    settings = replace(settings, **tokens)
+    if _flag(arrays, "user_decoder_start_tokens", False):
+        start = None
+    else:
+        start = settings.bos_token if _flag(arrays, "with_target_bos", True) else settings.eos_token
+    return replace(
+        settings,
+        decoder_start_token=start,
+        add_source_bos=_flag(arrays, "with_source_bos", False),
+        add_source_eos=_flag(arrays, "with_source_eos", False),
+    )
+
+
+def _flag(arrays: dict[str, Array], name: str, default: bool) -> bool:
+    value = bool(scalar(arrays, name, default))
+    arrays.pop(name, None)
+    return value
+
+
+def _text(name: str, array: Array) -> str:
+    try:
+        return array.tobytes().decode("utf-8")
+    except UnicodeDecodeError:
+        raise ImporterError(f"The token `{name}` of the model is not UTF-8.") from None
+
+
+def scalar(arrays: Mapping[str, Array], name: str, default: Any) -> Any:
+    """Return a single number that the model states, or the default."""
+    if name not in arrays:
+        return default
+    if arrays[name].size != 1:
+        raise ImporterError(f"`{name}` of the model must be a single number.")
+    return arrays[name].item()

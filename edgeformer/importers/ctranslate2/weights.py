@@ -14,9 +14,8 @@ import numpy as np
 from edgeformer.errors import ImporterError
 from edgeformer.importers.ctranslate2.arrays import Arrays
 from edgeformer.importers.ctranslate2.config import WITHOUT_EFFECT, model_config
-from edgeformer.importers.layout import Module, attention, modules, tied_tables
+from edgeformer.importers.layout import Module, attention, halves, modules, tied_tables
 from edgeformer.importers.model import FloatArray, Weights
-from edgeformer.importers.positions import halves
 
 NAMES = {
     **attention("encoder_layers.{}.attention", "encoder/layer_{}/self_attention/linear_*/weight", "0001"),
@@ -48,13 +47,10 @@ NAMES = {
 def converted(arrays: Arrays, epsilon: float | None) -> tuple[dict[str, Any], Weights]:
     """Return section ``[model]`` of the recipe, and the weights. Tied tables have the name of the target's embedding.
 
-    Args:
-        arrays: the arrays of the model.
-        epsilon: what is added to the variance of a norm; ``None`` is CTranslate2's default.
+    For ``epsilon``, see :func:`model_config`.
 
     Raises:
         ConfigError: the configuration contradicts itself.
-        ImporterError: an array is missing, of another shape, or stands for something that the family cannot represent.
     """
     config = model_config(arrays, epsilon)
     width = config["d_model"]

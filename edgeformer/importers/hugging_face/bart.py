@@ -3,41 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.hugging_face.checkpoint import Checkpoint
-from edgeformer.importers.hugging_face.network import MAX_POSITIONS, Conversion, Network
-from edgeformer.importers.hugging_face.settings import Settings
-from edgeformer.importers.layout import attention
+from edgeformer.importers.hugging_face.checkpoint import MAX_POSITIONS, Checkpoint, Rows
+from edgeformer.importers.hugging_face.settings import Share, Size, activation, checked, require
+from edgeformer.importers.layout import attention, halves
 from edgeformer.importers.model import FloatArray
-from edgeformer.importers.positions import halves
 
 PREFIX = "model."
 """Start of the names of most weights; checkpoints of the network without its output layer lack it."""
 OFFSET = 2
 """Rows of learned tables of positions that no position uses; fairseq had them for padding."""
 _PROJECTIONS = ("q", "k", "v", "out")
-_DEFAULTS = {
-    "max_position_embeddings": 1024,
-    "encoder_layers": 12,
-    "decoder_layers": 12,
-    "encoder_ffn_dim": 4096,
-    "decoder_ffn_dim": 4096,
-    "encoder_attention_heads": 16,
-    "decoder_attention_heads": 16,
-    "activation_function": "gelu",
-    "d_model": 1024,
-    "dropout": 0.1,
-    "attention_dropout": 0.0,
-    "activation_dropout": 0.0,
-    "scale_embedding": False,
-    "tie_word_embeddings": True,
-    "share_encoder_decoder_embeddings": True,
-}
 NAMES = {
     **attention("encoder_layers.{}.attention", "encoder.layers.{}.self_attn.*_proj", _PROJECTIONS),
     "encoder_layers.{}.attention_residual.norm": "encoder.layers.{}.self_attn_layer_norm",
@@ -58,6 +40,28 @@ NAMES = {
 }
 
 
+class BartConfig(msgspec.Struct, frozen=True):
+    """The fields of ``config.json`` that matter, with BART's defaults."""
+
+    vocab_size: Size = 50_265
+    decoder_vocab_size: Size | None = None
+    max_position_embeddings: Size = 1024
+    d_model: Size = 1024
+    encoder_layers: Size = 12
+    decoder_layers: Size = 12
+    encoder_ffn_dim: Size = 4096
+    decoder_ffn_dim: Size = 4096
+    encoder_attention_heads: Size = 16
+    decoder_attention_heads: Size = 16
+    activation_function: str = "gelu"
+    dropout: Share = 0.1
+    attention_dropout: Share = 0.0
+    activation_dropout: Share = 0.0
+    scale_embedding: bool = False
+    tie_word_embeddings: bool = True
+    share_encoder_decoder_embeddings: bool = True
+
+
 @dataclass(frozen=True, kw_only=True)
 class Variant:
     """Properties that set an architecture apart."""
@@ -68,18 +72,13 @@ class Variant:
     """Norm after the sum of embedding and position."""
     positions: Literal["learned", "marian", "fairseq"]
     """Positions: a trained table, or sinusoids as one of these toolkits numbers and scales them."""
-    defaults: Mapping[str, Any]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
     """Values that are taken if ``config.json`` lacks them, as far as they differ from BART's."""
 
 
 VARIANTS = {
-    "bart": Variant(
-        pre_norm=False,
-        embedding_norm=True,
-        positions="learned",
-        defaults={"vocab_size": 50_265, "decoder_start_token_id": 2, "forced_bos_token_id": None},
-    ),
-    "mbart": Variant(pre_norm=True, embedding_norm=True, positions="learned", defaults={"vocab_size": 50_265}),
+    "bart": Variant(pre_norm=False, embedding_norm=True, positions="learned"),
+    "mbart": Variant(pre_norm=True, embedding_norm=True, positions="learned"),
     "m2m_100": Variant(
         pre_norm=True,
         embedding_norm=False,
@@ -91,83 +90,71 @@ VARIANTS = {
 """Architectures by ``model_type``."""
 
 
-def read_bart(config: Mapping[str, Any], checkpoint: Checkpoint) -> Network:
-    """Convert a model of one of :data:`VARIANTS`.
-
-    Raises:
-        ImporterError: it is damaged, or has an option that the families cannot represent.
-    """
+def read_bart(config: Mapping[str, Any], checkpoint: Checkpoint) -> tuple[dict[str, Any], Rows]:
+    """Convert the weights of one of :data:`VARIANTS`, and return section ``[model]`` of the recipe, and the rows."""
     variant = VARIANTS[config["model_type"]]
-    settings = Settings(config, {**_DEFAULTS, **variant.defaults})
-    _refuse_unknown(settings, variant, config["model_type"])
-    width = settings.size("d_model")
-    conversion = Conversion(checkpoint, width)
-    source_rows = settings.size("vocab_size")
-    shared = config["model_type"] != "marian" or settings.flag("share_encoder_decoder_embeddings")
-    split = not shared and settings.get("decoder_vocab_size") is not None
-    target_rows = settings.size("decoder_vocab_size") if split else source_rows
-    tied = conversion.tables(source_rows, target_rows, tied=settings.flag("tie_word_embeddings"), shared=shared)
-    output_bias = conversion.output_bias(target_rows)
-    length = _positions(conversion, settings.size("max_position_embeddings"), variant, config.get("pad_token_id"))
-    model = {
-        "family": "transformer",
-        "d_model": width,
-        "d_ff": settings.size("encoder_ffn_dim"),
-        "decoder_d_ff": settings.size("decoder_ffn_dim"),
-        "heads": settings.size("encoder_attention_heads"),
-        "encoder_layers": settings.size("encoder_layers"),
-        "decoder_layers": settings.size("decoder_layers"),
-        "positions": "learned" if variant.positions == "learned" else "table",
-        "scale_embeddings": settings.flag("scale_embedding"),
-        "embedding_norm": variant.embedding_norm,
-        "norm": "pre" if variant.pre_norm else "post",
-        "activation": settings.activation("activation_function"),
-        "tied_embeddings": tied,
-        "output_bias": output_bias,
-        "dropout": settings.number("dropout"),
-        "attention_dropout": settings.number("attention_dropout"),
-        "activation_dropout": settings.number("activation_dropout"),
-        "max_source_length": length,
-        "max_target_length": length,
-    }
-    conversion.layers(model, NAMES)
-    weights = conversion.finish(r"(?:encoder|decoder)\.(?:version|embed_positions\.(?:weights|_float_tensor))")
-    return Network(model=model, weights=weights, rows=(source_rows, target_rows))
-
-
-def _refuse_unknown(settings: Settings, variant: Variant, architecture: str) -> None:
-    """Refuse options that the architecture, or the family, does not have.
-
-    Raises:
-        ImporterError: names the option.
-    """
-    settings.require_equal("encoder_attention_heads", "decoder_attention_heads")
-    if settings.size("d_model") % settings.size("encoder_attention_heads"):
-        raise ImporterError("`d_model` of config.json must be a multiple of `encoder_attention_heads`.")
-    settings.require(
+    settings = checked(config, BartConfig, variant.defaults)
+    width, heads, shared = settings.d_model, settings.encoder_attention_heads, True
+    if heads != settings.decoder_attention_heads or width % heads:
+        raise ImporterError(
+            f"config.json has {heads} and {settings.decoder_attention_heads} heads; `encoder_attention_heads` and "
+            f"`decoder_attention_heads` must be equal, and `d_model`, {width}, a multiple of them."
+        )
+    require(
+        config,
         normalize_before=variant.pre_norm,
         add_final_layer_norm=variant.pre_norm,
         normalize_embedding=variant.embedding_norm,
         static_position_embeddings=variant.positions != "learned",
         extra_pos_embeddings=OFFSET,
     )
-    if architecture != "marian":
-        settings.require(share_encoder_decoder_embeddings=True)
+    if config["model_type"] == "marian":
+        shared = settings.share_encoder_decoder_embeddings
+    else:
+        require(config, share_encoder_decoder_embeddings=True)
+    rows = settings.vocab_size, settings.vocab_size if shared else settings.decoder_vocab_size or settings.vocab_size
+    tied = checkpoint.tables((rows[0], width), (rows[1], width), tied=settings.tie_word_embeddings, shared=shared)
+    output_bias = checkpoint.output_bias(rows[1])
+    length = _positions(checkpoint, width, settings.max_position_embeddings, variant, config.get("pad_token_id"))
+    model = {
+        "family": "transformer",
+        "d_model": width,
+        "d_ff": settings.encoder_ffn_dim,
+        "decoder_d_ff": settings.decoder_ffn_dim,
+        "heads": heads,
+        "encoder_layers": settings.encoder_layers,
+        "decoder_layers": settings.decoder_layers,
+        "positions": "learned" if variant.positions == "learned" else "table",
+        "scale_embeddings": settings.scale_embedding,
+        "embedding_norm": variant.embedding_norm,
+        "norm": "pre" if variant.pre_norm else "post",
+        "activation": activation("activation_function", settings.activation_function),
+        "tied_embeddings": tied,
+        "output_bias": output_bias,
+        "dropout": settings.dropout,
+        "attention_dropout": settings.attention_dropout,
+        "activation_dropout": settings.activation_dropout,
+        "max_source_length": length,
+        "max_target_length": length,
+    }
+    checkpoint.layers(model, NAMES)
+    checkpoint.refuse_surplus(r"(?:encoder|decoder)\.(?:version|embed_positions\.(?:weights|_float_tensor))")
+    return model, rows
 
 
-def _positions(conversion: Conversion, stated: int, variant: Variant, pad: Any) -> int:
+def _positions(checkpoint: Checkpoint, width: int, stated: int, variant: Variant, pad: Any) -> int:
     """Convert or compute the tables of positions; return their length."""
-    length, checkpoint = stated, conversion.checkpoint
+    length = stated
     for ours, theirs in (("source", "encoder"), ("target", "decoder")):
         name = f"{theirs}.embed_positions.weight"
         if variant.positions == "learned":
-            table = checkpoint.take(name, (stated + OFFSET, conversion.width))[OFFSET:]
+            table = checkpoint.take(name, (stated + OFFSET, width))[OFFSET:]
         elif name in checkpoint and variant.positions == "marian":  # checkpoints before version 5 have it
-            table = checkpoint.take(name, (stated, conversion.width))
+            table = checkpoint.take(name, (stated, width))
         else:
             length = min(stated, MAX_POSITIONS)
-            table = _sinusoids(length, conversion.width, variant, pad)
-        conversion.weights[f"{ours}_embedding.positions"] = table
+            table = _sinusoids(length, width, variant, pad)
+        checkpoint.weights[f"{ours}_embedding.positions"] = table
     return length
 
 

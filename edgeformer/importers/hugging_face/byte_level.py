@@ -9,9 +9,9 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.archive import read_bytes
+from edgeformer.importers.archive import read_bytes, read_json
 from edgeformer.importers.hugging_face.entries import Side, names_of, padded, read_ids
-from edgeformer.importers.hugging_face.folder import Folder, read_json
+from edgeformer.importers.hugging_face.folder import Folder, Tree
 from edgeformer_runtime.limits import MAX_ADDED_TOKENS
 
 MAX_MERGES = 32 << 20
@@ -23,13 +23,7 @@ BYT5_SPECIAL = ("<pad>", "</s>", "<unk>")
 def byte_level_side(folder: Folder, rows: int, special: Sequence[str]) -> Side:
     """Convert a byte-level BPE, from ``vocab.json`` and ``merges.txt`` or from ``tokenizer.json``.
 
-    Args:
-        folder: the model folder.
-        rows: entries of the embedding.
-        special: entries that no text is encoded to.
-
-    Raises:
-        ImporterError: a file is missing, damaged, or of another kind of tokenizer.
+    ``rows`` is the number of entries of the embedding, and no text is encoded to ``special`` ones.
     """
     vocabulary, merges = folder.file("vocab.json"), folder.file("merges.txt")
     if vocabulary is not None and merges is not None:
@@ -91,12 +85,8 @@ def _pair(parts: Any, file: Path) -> tuple[str, str]:
 
 
 def _from_tokenizer(file: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Vocabulary and merges of a ``tokenizer.json`` of this kind.
-
-    Raises:
-        ImporterError: it is of another kind.
-    """
-    tree = read_json(file)
+    """Vocabulary and merges of a ``tokenizer.json`` of this kind."""
+    tree = read_json(file, Tree)
     model, splitter = tree.get("model"), tree.get("pre_tokenizer")
     is_byte_level = isinstance(splitter, dict) and splitter.get("type") == "ByteLevel"
     if not isinstance(model, dict) or model.get("type") != "BPE" or not is_byte_level or tree.get("normalizer"):
@@ -114,8 +104,6 @@ def _from_tokenizer(file: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 def _byte_characters() -> list[str]:
     """The character that stands for each byte in byte-level vocabularies (Radford et al. 2019)."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    characters = {byte: chr(byte) for byte in printable}
-    characters |= {byte: chr(256 + index) for index, byte in enumerate(others)}
-    return [characters[byte] for byte in range(256)]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    others = iter(sorted(character for character in alphabet if ord(character) > 0xFF))  # of bytes without a glyph
+    return [chr(byte) if chr(byte) in alphabet else next(others) for byte in range(256)]

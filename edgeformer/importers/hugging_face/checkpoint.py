@@ -1,28 +1,56 @@
-"""The tensors of a checkpoint: safetensors, or pickles of nothing but tensors, in one file or several."""
+"""The tensors of a checkpoint, in one file or several, and their conversion to this project's names.
+
+Files are safetensors, or pickles of nothing but tensors.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from edgeformer.errors import ImporterError
-from edgeformer.importers.advice import advice
-from edgeformer.importers.archive import MAX_ARRAYS
-from edgeformer.importers.hugging_face.folder import Folder, read_json
-from edgeformer.importers.model import FloatArray
+from edgeformer.importers.archive import MAX_ARRAYS, read_json
+from edgeformer.importers.hugging_face.folder import Folder
+from edgeformer.importers.layout import modules, tied_tables
+from edgeformer.importers.model import FloatArray, Weights
+from edgeformer.importers.registry import advice
 from edgeformer.traceback_summary import describe
 
 if TYPE_CHECKING:
     import torch
 
 SAFE, PICKLED = "model.safetensors", "pytorch_model.bin"
+Rows = tuple[int, int]
+"""Entries of the source and of the target embedding."""
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 """Types of numbers that are converted to float32."""
+MAX_LENGTH = 1024
+"""Tokens of a source or target, where positions have no limit."""
+MAX_POSITIONS = 4096
+"""Rows of a table of positions that is computed."""
+SOURCE, TARGET, SHARED, OUTPUT = (
+    "encoder.embed_tokens.weight",
+    "decoder.embed_tokens.weight",
+    "shared.weight",
+    "lm_head.weight",
+)
+OUTPUT_BIAS = "final_logits_bias"
+
+
+class _Index(msgspec.Struct):
+    """What names the files of weights that are in several."""
+
+    weight_map: dict[str, str]
+    """File of each weight."""
 
 
 class Checkpoint:
-    """Tensors by name, read when they are taken, as float32.
+    """Tensors by name, read when they are taken, as float32, and moved to this project's names.
 
     Args:
         files: the files they are in.
@@ -36,48 +64,86 @@ class Checkpoint:
         if len(self._tensors) < len(tensors):
             raise ImporterError(f"The weights have the same names with and without `{prefix}`.")
         self._taken: set[str] = set()
+        self.weights: Weights = {}
+        """Those converted so far, under this project's names."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors
 
     def take(self, name: str, shape: tuple[int, ...] | None = None) -> FloatArray:
-        """Return a tensor.
-
-        Args:
-            name: its name, without the prefix.
-            shape: shape that it must have; -1 stands for any size, ``None`` for any shape.
-
-        Raises:
-            ImporterError: it is missing, has another shape, or no floating-point numbers.
-        """
+        """Return a tensor of floating-point numbers that must have a shape, if one is given."""
         if name not in self._tensors:
             raise ImporterError(f"The weights lack `{name}`.")
-        tensor = self._tensors[name]()
+        try:
+            tensor = self._tensors[name]()
+        except Exception as error:  # types that torch does not have, among others
+            raise ImporterError(f"Weight `{name}` cannot be read: {describe(error)}.") from None
+        if tensor.data_ptr() % tensor.itemsize:
+            tensor = tensor.clone()  # libraries expect alignment
         self._taken.add(name)
-        if shape is not None and not (
-            tensor.ndim == len(shape)
-            and all(want in (-1, size) for want, size in zip(shape, tensor.shape, strict=True))
-        ):
-            wanted = tuple("any" if size == -1 else size for size in shape)
-            raise ImporterError(
-                f"Weight `{name}` has the shape {tuple(tensor.shape)}, but config.json needs {wanted}.".replace("'", "")
-            )
+        if shape is not None and tuple(tensor.shape) != shape:
+            raise ImporterError(f"Weight `{name}` has the shape {tuple(tensor.shape)}, but config.json needs {shape}.")
         if str(tensor.dtype).removeprefix("torch.") not in DTYPES:
             raise ImporterError(f"Weight `{name}` has the type {tensor.dtype}; only {', '.join(DTYPES)} are supported.")
         array: FloatArray = tensor.float().numpy()
         return array
 
-    def surplus(self) -> list[str]:
-        """Names of the tensors that were not taken."""
-        return sorted(self._tensors.keys() - self._taken)
+    def layers(self, section: Mapping[str, Any], names: Mapping[str, str]) -> None:
+        """Convert all but the tables; see :func:`~edgeformer.importers.layout.modules`."""
+        for module in modules(section, names):
+            self.weights[f"{module.ours}.weight"] = self.take(f"{module.theirs}.weight", module.shape)
+            if module.has_bias:
+                self.weights[f"{module.ours}.bias"] = self.take(f"{module.theirs}.bias", module.shape[:1])
+
+    def tables(self, source: tuple[int, int], target: tuple[int, int], *, tied: bool, shared: bool = True) -> str:
+        """Convert the embeddings and the output projection, and return ``tied_embeddings`` of the configuration.
+
+        As in ``transformers``, tables that the configuration ties, but of which the checkpoint has different values,
+        are not tied.
+
+        Args:
+            source: shape of the source embedding, ``(V, D)``.
+            target: shape of the target embedding and of the projection.
+            tied: whether the output projection is tied to an embedding.
+            shared: whether both embeddings are tied.
+        """
+        # Where each is, by preference: checkpoints have tied tables under one of their names, or under several.
+        output_names = (OUTPUT,) if tied else ()
+        embeddings = (SHARED, TARGET, SOURCE) if shared else (TARGET,)
+        sources = self._table(source, SOURCE, *((*embeddings, *output_names) if shared else ()))
+        targets = self._table(target, TARGET, *embeddings, *output_names)
+        outputs = self._table(target, OUTPUT, *(embeddings if tied else ()))
+        if SHARED in self and shared:
+            self.take(SHARED)
+        tying, tables = tied_tables(sources, targets, outputs)
+        self.weights |= tables
+        return tying
+
+    def output_bias(self, rows: int) -> bool:
+        """Convert the bias of the output projection; return whether there is one, other than zero."""
+        if OUTPUT_BIAS not in self:
+            return False
+        bias = self.take(OUTPUT_BIAS, (1, rows)).reshape(-1)
+        if not bias.any():
+            return False
+        self.weights["projection.bias"] = bias
+        return True
+
+    def refuse_surplus(self, ignored: str) -> None:
+        """Refuse weights that the architecture does not have, unless ``transformers`` ignores them as well."""
+        surplus = [name for name in sorted(self._tensors.keys() - self._taken) if not re.fullmatch(ignored, name)]
+        if surplus:
+            names = ", ".join(f"`{name[:80]}`" for name in surplus[:3])
+            raise ImporterError(f"The architecture has no place for {len(surplus)} of the weights, such as {names}.")
+
+    def _table(self, shape: tuple[int, int], *names: str) -> FloatArray:
+        """The first of these tables that the checkpoint has."""
+        name = next((name for name in names if name in self), names[0])
+        return self.take(name, shape)
 
 
 def open_checkpoint(folder: Folder, prefix: str = "") -> Checkpoint:
-    """Find the weights of a folder; safetensors are preferred. See :class:`Checkpoint` for ``prefix``.
-
-    Raises:
-        ImporterError: they are missing or damaged.
-    """
+    """Find the weights of a folder; safetensors are preferred. See :class:`Checkpoint` for ``prefix``."""
     for name, load in ((SAFE, _safe_tensors), (PICKLED, _pickled_tensors)):
         files = _files(folder, name)
         if not files:
@@ -102,11 +168,8 @@ def _files(folder: Folder, name: str) -> list[Path]:
     index = folder.path / f"{name}.index.json"
     if not index.is_file():
         return []
-    parts = read_json(index).get("weight_map")
-    if not isinstance(parts, dict) or not parts or not all(isinstance(part, str) for part in parts.values()):
-        raise ImporterError(f"`{index}` is damaged: it has no `weight_map` with a file for each weight.")
     files = []
-    for part in sorted(set(parts.values())):
+    for part in sorted(set(read_json(index, _Index).weight_map.values())):
         file = folder.path / part
         if Path(part).name != part or Path(part).suffix != Path(name).suffix:
             raise ImporterError(f"`{index}` names `{part[:80]}`, which is not a weight file of the folder.")
@@ -121,27 +184,12 @@ def _safe_tensors(file: Path) -> dict[str, Callable[[], torch.Tensor]]:
 
     try:
         opened: Any = safe_open(file, framework="pt")
-        keys = list(opened.keys())
+        return {name: partial(opened.get_tensor, name) for name in opened.keys()}  # noqa: SIM118  # not a mapping
     except (SafetensorError, OSError, ValueError) as error:
         raise ImporterError(f"`{file}` is damaged: {describe(error)}. Download it again.") from None
-
-    def reader(key: str) -> Callable[[], torch.Tensor]:
-        def read() -> torch.Tensor:
-            try:
-                tensor: torch.Tensor = opened.get_tensor(key)
-            except Exception as error:  # types that torch does not have, among others
-                raise ImporterError(f"Weight `{key}` of `{file}` cannot be read: {describe(error)}.") from None
-            return tensor
-
-        return read
-
-    return {key: reader(key) for key in keys}
 
 
 def _pickled_tensors(file: Path) -> dict[str, Callable[[], torch.Tensor]]:
     from edgeformer.importers.hugging_face.pickled import read_pickled  # imports torch
 
-    def reader(tensor: torch.Tensor) -> Callable[[], torch.Tensor]:
-        return lambda: tensor.clone() if tensor.data_ptr() % tensor.itemsize else tensor  # libraries expect alignment
-
-    return {key: reader(tensor) for key, tensor in read_pickled(file).items()}
+    return {name: tensor.detach for name, tensor in read_pickled(file).items()}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.hugging_face.folder import read_json
+from edgeformer.importers.archive import read_json
 from edgeformer.importers.tokenizers import sentencepiece_tokenizer
 from edgeformer.importers.tokenizers.model_file import SentencePieceModel
 
@@ -49,13 +49,9 @@ class Vocabulary:
 
 
 def read_ids(file: Path) -> dict[str, int]:
-    """Read a ``vocab.json``.
-
-    Raises:
-        ImporterError: it is damaged, or has no ids.
-    """
-    ids = read_json(file)
-    if not ids or not all(type(index) is int and index >= 0 for index in ids.values()):
+    """Read a ``vocab.json``."""
+    ids = read_json(file, dict[str, int])
+    if not ids or min(ids.values()) < 0:
         raise ImporterError(f"`{file}` must give an id to each entry.")
     if len(set(ids.values())) < len(ids):
         raise ImporterError(f"`{file}` gives an id to two entries.")
@@ -101,17 +97,9 @@ def names_of(ids: Mapping[str, int]) -> list[str]:
 def sentencepiece_side(
     model: SentencePieceModel, ids: Mapping[str, int], rows: int, special: Iterable[str], unk: str
 ) -> Side:
-    """Convert a SentencePiece model whose pieces have other ids.
+    """Convert a SentencePiece model whose pieces have other ids, for an embedding of ``rows`` entries.
 
-    Args:
-        model: the SentencePiece model.
-        ids: ids of all entries.
-        rows: entries of the embedding.
-        special: entries that no text is encoded to.
-        unk: the unknown token.
-
-    Raises:
-        ImporterError: the model is not supported, or does not fit the ids.
+    ``special`` entries are those that no text is encoded to, and ``unk`` is the unknown token.
     """
     if unk not in ids:
         raise ImporterError(f"The vocabulary of `{model.path.parent}` lacks `{unk}`.")

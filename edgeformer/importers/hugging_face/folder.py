@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.archive import parse_yaml, read_bytes
-from edgeformer.importers.tokenizers.library_file import read_library_file
-from edgeformer.importers.tokenizers.model_file import SentencePieceModel, read_model
+from edgeformer.importers.archive import parse_yaml, read_json
+from edgeformer.importers.tokenizers.model_file import SentencePieceModel, read_library_file, read_model
 
-MAX_JSON = 64 << 20
-"""Size of a JSON file, in bytes; the largest are tokenizers."""
 MAX_CARD = 1 << 16
 """Bytes of a model card that are searched for the license."""
+Tree = dict[str, Any]
+"""A JSON object."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +39,7 @@ class Folder:
         return next((self.path / name for name in names if (self.path / name).is_file()), None)
 
     def needed(self, *names: str, why: str) -> Path:
-        """Return the first of these files that exists.
-
-        Raises:
-            ImporterError: none does.
-        """
+        """Return the first of these files that exists."""
         file = self.file(*names)
         if file is None:
             raise ImporterError(f"`{self.path}` lacks {' or '.join(names)}, {why}.")
@@ -58,9 +52,6 @@ class Folder:
         Args:
             names: names of the file.
             side: 0 for the source and 1 for the target, if each side has one; ``tokenizer.json`` is for both.
-
-        Raises:
-            ImporterError: there is none, or it is damaged or not supported.
         """
         file = self.tokenizers[-1 if side else 0] if self.tokenizers else self.file(*names)
         rebuilt = self.file("tokenizer.json") if side is None else None
@@ -74,11 +65,7 @@ class Folder:
         return model
 
     def added_tokens(self) -> dict[str, int | None]:
-        """Names of tokens beside the tokenizer's own vocabulary, and their ids where they are stated, in order.
-
-        Raises:
-            ImporterError: a file is damaged.
-        """
+        """Names of tokens beside the tokenizer's own vocabulary, and their ids where they are stated, in order."""
         found: dict[str, int | None] = {}
         for index, entry in _mapping(self.tokenizer.get("added_tokens_decoder")).items():
             _add(found, entry, int(index) if str(index).isdecimal() and len(str(index)) < 10 else None)
@@ -108,21 +95,17 @@ class Folder:
 
 
 def open_folder(path: Path, tokenizers: tuple[Path, ...] = ()) -> Folder:
-    """Read the settings of a model folder; see :class:`Folder` for the tokenizers.
-
-    Raises:
-        ImporterError: the folder lacks ``config.json``, or a file is damaged.
-    """
+    """Read the settings of a model folder; see :class:`Folder` for the tokenizers."""
     if not path.is_dir():
         raise ImporterError(f"`{path}` must be a folder with config.json and weights.")
     if not (path / "config.json").is_file():
         raise ImporterError(f"`{path}` lacks config.json, with the architecture of the model.")
-    config = read_json(path / "config.json")
+    config = read_json(path / "config.json", Tree)
     generation = path / "generation_config.json"
     return Folder(
         path,
         config,
-        read_json(generation) if generation.is_file() else config,
+        read_json(generation, Tree) if generation.is_file() else config,
         _optional(path / "tokenizer_config.json"),
         tokenizers,
     )
@@ -132,28 +115,13 @@ def has_config(path: Path) -> bool:
     """Return whether a folder has a ``config.json`` with the type of a model, or a damaged one, which is then named."""
     try:
         file = path / "config.json"
-        return file.is_file() and isinstance(read_json(file).get("model_type"), str)
+        return file.is_file() and isinstance(read_json(file, Tree).get("model_type"), str)
     except ImporterError:
         return True
 
 
-def read_json(file: Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        ImporterError: the file cannot be read, is too large, or has something else.
-    """
-    try:
-        tree = json.loads(read_bytes(file, MAX_JSON))
-    except (ValueError, RecursionError) as error:
-        raise ImporterError(f"`{file}` is damaged: {error}. Download it again.") from None
-    if not isinstance(tree, dict):
-        raise ImporterError(f"`{file}` must have a JSON object.")
-    return tree
-
-
 def _optional(file: Path) -> dict[str, Any]:
-    return read_json(file) if file.is_file() else {}
+    return read_json(file, Tree) if file.is_file() else {}
 
 
 def _add(found: dict[str, int | None], entry: Any, index: Any) -> None:

@@ -2,38 +2,44 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.hugging_face.settings import shown
+from edgeformer.importers.hugging_face.settings import checked, shown
 from edgeformer_runtime.bundle.generation import Generation
 from edgeformer_runtime.limits import MAX_AFFIX_TOKENS, MAX_BEAM_SIZE, MAX_LENGTH_PENALTY
 
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "do_sample": (False,),
-    "num_beam_groups": (1,),
-    "diversity_penalty": (0,),
-    "repetition_penalty": (1,),
-    "encoder_repetition_penalty": (1,),
-    "no_repeat_ngram_size": (0,),
-    "encoder_no_repeat_ngram_size": (0,),
-    "min_length": (0,),
-    "min_new_tokens": (0,),
-    "guidance_scale": (1,),
-    "penalty_alpha": (0,),
-    "sequence_bias": (),
-    "begin_suppress_tokens": ([],),
-    "forced_decoder_ids": ([],),
-    "exponential_decay_length_penalty": (),
-    "force_words_ids": (),
-    "constraints": (),
-    "stop_strings": (),
-    "watermarking_config": (),
+Steps = Annotated[int, Meta(ge=1, le=2**31)]
+_NEUTRAL: dict[str, Any] = {
+    "do_sample": False,
+    **dict.fromkeys(("num_beam_groups", "repetition_penalty", "encoder_repetition_penalty", "guidance_scale"), 1),
+    **dict.fromkeys(("diversity_penalty", "penalty_alpha", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"), 0),
+    **dict.fromkeys(("min_length", "min_new_tokens"), 0),
+    "begin_suppress_tokens": [],
+    "forced_decoder_ids": [],
+    **dict.fromkeys(("sequence_bias", "exponential_decay_length_penalty", "force_words_ids", "constraints"), None),
+    **dict.fromkeys(("stop_strings", "watermarking_config"), None),
 }
 """Settings that change translations but have no place in a model's decoding defaults, and values without effect."""
+
+
+class GenerationConfig(msgspec.Struct, frozen=True):
+    """Settings that become defaults."""
+
+    num_beams: Annotated[int, Meta(ge=1, le=MAX_BEAM_SIZE)] = 1
+    length_penalty: Annotated[float, Meta(ge=-MAX_LENGTH_PENALTY, le=MAX_LENGTH_PENALTY)] = 1.0
+    early_stopping: Any = None
+    max_new_tokens: Steps | None = None
+    max_length: Steps | None = None
+    """Counts the start token, too."""
+    renormalize_logits: Any = None
+    bad_words_ids: list[list[Any]] = []
+    suppress_tokens: list[Any] = []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,16 +65,7 @@ class Search:
 
 
 def read_search(config: Mapping[str, Any], generation: Mapping[str, Any], rows: int) -> Search:
-    """Read search settings.
-
-    Args:
-        config: content of ``config.json``, for tokens that the generation settings lack.
-        generation: the generation settings.
-        rows: size of the target vocabulary.
-
-    Raises:
-        ImporterError: a value is not valid, or the model has several end tokens.
-    """
+    """Read search settings for ``rows`` target tokens; those that ``generation`` lacks are in ``config.json``."""
 
     def token(name: str) -> int | None:
         stated = generation.get(name)
@@ -82,29 +79,31 @@ def read_search(config: Mapping[str, Any], generation: Mapping[str, Any], rows: 
 
     end, pad = needed("eos_token_id"), needed("pad_token_id")
     start = needed("decoder_start_token_id", "bos_token_id")
-    never, notes = _never(generation, end, rows)
+    settings = checked(generation, GenerationConfig)
+    never, notes = _never(settings, end, rows)
     notes += [
         f"`{name}` {shown(value)} of the model's generation settings is not a default here."
         for name, neutral in _NEUTRAL.items()
-        if (value := generation.get(name)) is not None and value not in neutral
+        if (value := generation.get(name)) is not None and value != neutral
     ]
-    beams = _whole(generation, "num_beams", 1, MAX_BEAM_SIZE) or 1
-    early_stopping = generation.get("early_stopping")
-    if beams > 1 and early_stopping == "never":
+    if settings.num_beams > 1 and settings.early_stopping == "never":
         notes.append('`early_stopping` "never" is not supported; the search ends as with `early_stopping` false.')
+    max_steps = settings.max_new_tokens
+    if max_steps is None and settings.max_length is not None:
+        max_steps = max(1, settings.max_length - 1)
     return Search(
         start=start,
         end=end,
         pad=pad,
         forced=token("forced_bos_token_id"),
         never=never,
-        renormalized=generation.get("renormalize_logits") is True,
-        max_steps=_max_steps(generation),
+        renormalized=settings.renormalize_logits is True,
+        max_steps=max_steps,
         generation=Generation(
-            beam_size=beams,
-            length_penalty=_length_penalty(generation),
+            beam_size=settings.num_beams,
+            length_penalty=settings.length_penalty,
             length_includes_end=True,
-            early_stopping=early_stopping is True,
+            early_stopping=settings.early_stopping is True,
         ),
         notes=tuple(notes),
     )
@@ -125,42 +124,10 @@ def _token(value: Any, name: str, rows: int) -> int | None:
     return value
 
 
-def _whole(values: Mapping[str, Any], name: str, least: int, most: int) -> int | None:
-    value = values.get(name)
-    if value is not None and (type(value) is not int or not least <= value <= most):
-        raise ImporterError(f"`{name}` must be a whole number from {least} to {most:,}, but is {shown(value)}.")
-    return value
-
-
-def _length_penalty(generation: Mapping[str, Any]) -> float:
-    value = generation.get("length_penalty")
-    value = 1.0 if value is None else value
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ImporterError(f"`length_penalty` must be a number, but is {shown(value)}.")
-    if abs(value) > MAX_LENGTH_PENALTY:
-        raise ImporterError(f"`length_penalty` must be at most {MAX_LENGTH_PENALTY}, but is {shown(value)}.")
-    return float(value)
-
-
-def _max_steps(generation: Mapping[str, Any]) -> int | None:
-    """Limit of output tokens; ``max_length`` counts the start token."""
-    steps = _whole(generation, "max_new_tokens", 1, 2**31)
-    if steps is not None:
-        return steps
-    length = _whole(generation, "max_length", 1, 2**31)
-    return None if length is None else max(1, length - 1)
-
-
-def _never(generation: Mapping[str, Any], end: int, rows: int) -> tuple[tuple[int, ...], list[str]]:
-    """Tokens that are never generated, without the end token, which may be among them without effect; and notes.
-
-    Raises:
-        ImporterError: there are too many, or something else than tokens.
-    """
-    words, tokens = generation.get("bad_words_ids") or [], generation.get("suppress_tokens") or []
-    if not isinstance(words, list) or not isinstance(tokens, list) or not all(isinstance(word, list) for word in words):
-        raise ImporterError("`bad_words_ids` must be a list of lists of tokens, and `suppress_tokens` one of tokens.")
-    single: Sequence[Any] = [word[0] for word in words if len(word) == 1] + tokens
+def _never(settings: GenerationConfig, end: int, rows: int) -> tuple[tuple[int, ...], list[str]]:
+    """Tokens that are never generated, without the end token, which may be among them without effect; and notes."""
+    words = settings.bad_words_ids
+    single = [word[0] for word in words if len(word) == 1] + settings.suppress_tokens
     never = {token for value in single if (token := _token(value, "bad_words_ids", rows)) is not None} - {end}
     if len(never) > MAX_AFFIX_TOKENS:
         raise ImporterError(

@@ -49,11 +49,7 @@ class Stored(NamedTuple):
 
 
 def read_pickled(file: Path) -> dict[str, torch.Tensor]:
-    """Map the tensors of a file into memory.
-
-    Raises:
-        ImporterError: the file is damaged, or has something else than weights.
-    """
+    """Map the tensors of a file into memory."""
     try:
         size = file.stat().st_size
         stored, starts = (_from_archive if zipfile.is_zipfile(file) else _from_stream)(file, size)

@@ -9,11 +9,10 @@ from typing import Any
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import sha256_of
 from edgeformer.importers.hugging_face import bart, t5
-from edgeformer.importers.hugging_face.checkpoint import Checkpoint, open_checkpoint
+from edgeformer.importers.hugging_face.checkpoint import Checkpoint, Rows, open_checkpoint
 from edgeformer.importers.hugging_face.entries import Vocabulary
 from edgeformer.importers.hugging_face.folder import has_config, open_folder
 from edgeformer.importers.hugging_face.generation import Search, read_search
-from edgeformer.importers.hugging_face.network import Network
 from edgeformer.importers.hugging_face.settings import shown
 from edgeformer.importers.hugging_face.vocabularies import VOCABULARIES
 from edgeformer.importers.languages import tags
@@ -21,11 +20,11 @@ from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.registry import NOTHING, Given, Importer
 from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE, TextFormat
 
-NETWORKS: Mapping[str, tuple[Callable[[Mapping[str, Any], Checkpoint], Network], str]] = {
+NETWORKS: Mapping[str, tuple[Callable[[Mapping[str, Any], Checkpoint], tuple[dict[str, Any], Rows]], str]] = {
     **dict.fromkeys(bart.VARIANTS, (bart.read_bart, bart.PREFIX)),
     **dict.fromkeys(t5.MODEL_TYPES, (t5.read_t5, "")),
 }
-"""By ``model_type``: the reader of the network, and a prefix of its weights' names."""
+"""By ``model_type``: what converts the weights and returns section ``[model]``, and a prefix of the weights' names."""
 _HEADS = ("ForConditionalGeneration", "MTModel", "WithLMHeadModel")
 """Ends of the names of classes that write text; others have heads for other tasks."""
 _BARE = {"BartModel", "MBartModel", "M2M100Model", "MarianModel"}
@@ -39,15 +38,10 @@ MARIAN_NOTE = (
 
 
 def read_folder(path: Path, given: Given = NOTHING) -> ImportedModel:
-    """Read a model folder.
-
-    Args:
-        path: the folder.
-        given: SentencePiece models, if they are not in the folder.
+    """Read a model folder; SentencePiece models that are not in it can be given.
 
     Raises:
         ConfigError: a package of the extra ``import`` is missing.
-        ImporterError: a file is missing or damaged, or the model has something that the families cannot represent.
     """
     folder = open_folder(path, given.tokenizers)
     model_type = folder.config.get("model_type")
@@ -58,13 +52,12 @@ def read_folder(path: Path, given: Given = NOTHING) -> ImportedModel:
     _refuse_unknown(folder.config)
     read_network, prefix = NETWORKS[model_type]
     checkpoint = open_checkpoint(folder, prefix)
-    network = read_network(folder.config, checkpoint)
-    vocabulary = VOCABULARIES[model_type](folder, network.rows)
-    search = read_search(folder.config, folder.generation, network.rows[1])
-    model = dict(network.model)
+    model, rows = read_network(folder.config, checkpoint)
+    vocabulary = VOCABULARIES[model_type](folder, rows)
+    search = read_search(folder.config, folder.generation, rows[1])
     if search.max_steps is not None:
         model["max_target_length"] = min(model["max_target_length"], search.max_steps)
-    weights = dict(network.weights)
+    weights = checkpoint.weights
     if "target_embedding.positions" in weights:
         weights["target_embedding.positions"] = weights["target_embedding.positions"][: model["max_target_length"]]
     marian = (MARIAN_NOTE,) if model_type == "marian" else ()
@@ -127,11 +120,7 @@ def _forced_language(vocabulary: Vocabulary, search: Search) -> str:
 
 
 def _refuse_unknown(config: Mapping[str, Any]) -> None:
-    """Refuse models of another kind, and code in the folder.
-
-    Raises:
-        ImporterError: names the option.
-    """
+    """Refuse models of another kind, and code in the folder."""
     if config.get("is_encoder_decoder") is False or config.get("is_decoder") is True:
         raise ImporterError("config.json does not describe an encoder with a decoder.")
     for name in ("auto_map", "quantization_config", "adapters"):

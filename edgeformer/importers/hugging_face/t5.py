@@ -5,26 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from edgeformer.errors import ImporterError
-from edgeformer.importers.hugging_face.checkpoint import Checkpoint
-from edgeformer.importers.hugging_face.network import MAX_LENGTH, Conversion, Network
-from edgeformer.importers.hugging_face.settings import Settings, shown
+from edgeformer.importers.hugging_face.checkpoint import MAX_LENGTH, Checkpoint, Rows
+from edgeformer.importers.hugging_face.settings import Share, Size, activation, checked, require, shown
 from edgeformer.importers.layout import attention
 
 MODEL_TYPES = ("t5", "mt5", "umt5")
-_DEFAULTS = {
-    "vocab_size": 32_128,
-    "d_model": 512,
-    "d_kv": 64,
-    "d_ff": 2048,
-    "num_layers": 6,
-    "num_heads": 8,
-    "relative_attention_num_buckets": 32,
-    "relative_attention_max_distance": 128,
-    "dropout_rate": 0.1,
-    "layer_norm_epsilon": 1e-6,
-    "feed_forward_proj": "relu",
-}
 _LARGER = {"vocab_size": 250_112, "d_ff": 1024, "num_layers": 8, "num_heads": 6, "feed_forward_proj": "gated-gelu"}
 """Defaults of mT5 and UMT5, as far as they differ."""
 
@@ -52,85 +40,88 @@ NAMES = {
 }
 
 
-def read_t5(config: Mapping[str, Any], checkpoint: Checkpoint) -> Network:
-    """Convert a model of one of :data:`MODEL_TYPES`.
+class T5Config(msgspec.Struct, frozen=True):
+    """The fields of ``config.json`` that matter, with T5's defaults."""
 
-    Raises:
-        ImporterError: it is damaged, or has an option that the families cannot represent.
-    """
+    vocab_size: Size = 32_128
+    d_model: Size = 512
+    d_kv: Size = 64
+    d_ff: Size = 2048
+    num_layers: Size = 6
+    num_decoder_layers: Size | None = None
+    num_heads: Size = 8
+    relative_attention_num_buckets: Size = 32
+    relative_attention_max_distance: Size = 128
+    dropout_rate: Share = 0.1
+    layer_norm_epsilon: Share = 1e-6
+    feed_forward_proj: str = "relu"
+    dense_act_fn: str | None = None
+    scale_decoder_outputs: bool | None = None
+    tie_word_embeddings: bool = True
+
+
+def read_t5(config: Mapping[str, Any], checkpoint: Checkpoint) -> tuple[dict[str, Any], Rows]:
+    """Convert the weights of one of :data:`MODEL_TYPES`, and return section ``[model]`` of the recipe, and the rows."""
     model_type = config["model_type"]
-    settings = Settings(config, _DEFAULTS if model_type == "t5" else {**_DEFAULTS, **_LARGER})
-    width, heads, inner = settings.size("d_model"), settings.size("num_heads"), settings.size("d_kv")
-    rows = settings.size("vocab_size")
-    activation, gated = _feed_forward(settings)
-    layers = settings.size("num_layers")
-    decoder_layers = layers if settings.get("num_decoder_layers") is None else settings.size("num_decoder_layers")
-    conversion = Conversion(checkpoint, width)
-    tied = conversion.tables(rows, rows, tied=True)
+    settings = checked(config, T5Config, {} if model_type == "t5" else _LARGER)
+    width, rows = settings.d_model, settings.vocab_size
+    function, gated = _feed_forward(config, settings)
+    # Outputs of the decoder are divided by the square root of D before the projection only if both tables were trained
+    # as one, which `tie_word_embeddings` has said since the first models.
+    divides = settings.tie_word_embeddings if settings.scale_decoder_outputs is None else settings.scale_decoder_outputs
+    tied = checkpoint.tables((rows, width), (rows, width), tied=True)
     model = {
         "family": "transformer",
         "d_model": width,
-        "d_ff": settings.size("d_ff"),
-        "heads": heads,
-        "encoder_layers": layers,
-        "decoder_layers": decoder_layers,
-        "d_k": inner,
-        "d_v": inner,
+        "d_ff": settings.d_ff,
+        "heads": settings.num_heads,
+        "encoder_layers": settings.num_layers,
+        "decoder_layers": settings.num_decoder_layers or settings.num_layers,
+        "d_k": settings.d_kv,
+        "d_v": settings.d_kv,
         "attention_bias": False,
         "attention_output_bias": False,
         "attention_scale": "none",
         "positions": "none",
         "relative_bias": {
-            "buckets": settings.size("relative_attention_num_buckets"),
-            "max_distance": settings.size("relative_attention_max_distance"),
+            "buckets": settings.relative_attention_num_buckets,
+            "max_distance": settings.relative_attention_max_distance,
             "per_layer": model_type == "umt5",
         },
         "scale_embeddings": False,
         "norm": "pre",
         "norm_type": "rms",
-        "norm_epsilon": settings.number("layer_norm_epsilon"),
-        "activation": activation,
+        "norm_epsilon": settings.layer_norm_epsilon,
+        "activation": function,
         "ffn_bias": False,
         "ffn_gated": gated,
         "tied_embeddings": tied,
-        "output_scale": width**-0.5 if _scales_output(settings, model_type) else 1.0,
-        "dropout": settings.number("dropout_rate"),
+        "output_scale": width**-0.5 if divides and model_type != "mt5" else 1.0,
+        "dropout": settings.dropout_rate,
         "max_source_length": MAX_LENGTH,
         "max_target_length": MAX_LENGTH,
     }
-    conversion.layers(model, NAMES)
+    checkpoint.layers(model, NAMES)
     # Early checkpoints have a bias of cross-attention, which was never used.
-    weights = conversion.finish(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight")
-    return Network(model=model, weights=weights, rows=(rows, rows))
+    checkpoint.refuse_surplus(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight")
+    return model, (rows, rows)
 
 
-def _feed_forward(settings: Settings) -> tuple[str, bool]:
+def _feed_forward(config: Mapping[str, Any], settings: T5Config) -> tuple[str, bool]:
     """Activation, and whether it is gated; ``feed_forward_proj`` states both, and other options may not contradict it.
 
     Raises:
         ImporterError: they do, or the activation is unknown.
     """
-    stated = settings.get("feed_forward_proj")
-    name, gated = stated, False
-    if isinstance(stated, str) and stated.startswith("gated-"):
-        name, gated = stated.removeprefix("gated-"), True
+    stated, other = settings.feed_forward_proj, settings.dense_act_fn
+    name = stated.removeprefix("gated-")
+    gated = name != stated
     if stated == "gated-gelu":
         name = "gelu_new"  # what the first such models called so
-    parsed = Settings({"feed_forward_proj": name}, {}).activation("feed_forward_proj")
-    settings.require(is_gated_act=gated)
-    other = settings.get("dense_act_fn")
-    if other is not None and Settings({"dense_act_fn": other}, {}).activation("dense_act_fn") != parsed:
+    parsed = activation("feed_forward_proj", name)
+    require(config, is_gated_act=gated)
+    if other is not None and activation("dense_act_fn", other) != parsed:
         raise ImporterError(
             f"`feed_forward_proj` {shown(stated)} and `dense_act_fn` {shown(other)} of config.json differ."
         )
     return parsed, gated
-
-
-def _scales_output(settings: Settings, model_type: str) -> bool:
-    """Whether outputs of the decoder are divided by the square root of D before the projection: only if both tables
-    were trained as one, which ``tie_word_embeddings`` has said since the first models."""
-    if model_type == "mt5":
-        return False
-    if isinstance(stated := settings.get("scale_decoder_outputs"), bool):
-        return stated
-    return settings.get("tie_word_embeddings") is not False

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.hugging_face.byte_level import BYT5_SPECIAL, byt5_side, byte_level_side
+from edgeformer.importers.hugging_face.checkpoint import Rows
 from edgeformer.importers.hugging_face.entries import (
     Side,
     Vocabulary,
@@ -22,8 +23,6 @@ from edgeformer.importers.tokenizers import fairseq_ids
 from edgeformer.importers.tokenizers.model_file import SentencePieceModel
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE
 
-Rows = tuple[int, int]
-"""Entries of the source and of the target embedding."""
 EOS, UNK, PAD, BOS = "</s>", "<unk>", "<pad>", "<s>"
 
 
@@ -153,11 +152,7 @@ VOCABULARIES: Mapping[str, Callable[[Folder, Rows], Vocabulary]] = {
 def _multilingual(
     folder: Folder, model: SentencePieceModel, ids: Mapping[str, int], rows: int, pattern: re.Pattern[str]
 ) -> tuple[Side, dict[str, str]]:
-    """A vocabulary to which languages are added, and their tokens by code.
-
-    Raises:
-        ImporterError: the folder does not list them.
-    """
+    """A vocabulary to which languages are added, and their tokens by code."""
     added = folder.added_tokens()
     languages = {name: index for name, index in added.items() if pattern.fullmatch(name)}
     others = {name: index for name, index in added.items() if name == "<mask>" and pattern is not M2M}

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer.errors import ImporterError
+from edgeformer.importers.archive import Reader, begins, open_binary
 
 VERSION = 1
 MAX_ITEMS, MAX_NAME, MAX_AXES = 100_000, 4096, 8
@@ -47,74 +48,45 @@ Item = NDArray[Any] | QuantizedMatrix
 
 def is_marian_binary(path: Path) -> bool:
     """Return whether a file begins like a binary model."""
-    try:
-        with path.open("rb") as stream:
-            start = stream.read(16 + HEADER.size)
-    except OSError:
-        return False
-    if len(start) < 16 + HEADER.size:
-        return False
-    version, count, name, kind, axes, _ = struct.unpack("<6Q", start)
-    header_fits = 0 < name <= MAX_NAME and kind < 2**20 and axes <= MAX_AXES
-    return bool(version == VERSION and 0 < count <= MAX_ITEMS and header_fits)
+
+    def check(reader: Reader) -> bool:
+        version, count, name, kind, axes, _ = reader.numbers("<6Q")
+        header_fits = 0 < name <= MAX_NAME and kind < 2**20 and axes <= MAX_AXES
+        return version == VERSION and 0 < count <= MAX_ITEMS and header_fits
+
+    return begins(path, check)
 
 
 def read_binary(path: Path) -> dict[str, Item]:
-    """Read a binary model.
-
-    Raises:
-        ImporterError: the file is damaged, or has items of an unknown type.
-    """
-    size = path.stat().st_size
-    with path.open("rb") as stream:
-        reader = _Reader(stream.read, path)
-        version, count = reader.integers(2)
-        if version != VERSION or not 0 < count <= MAX_ITEMS or count * HEADER.size > size:
-            raise reader.damaged("its header is not one")
-        headers = [HEADER.unpack(reader.bytes(HEADER.size)) for _ in range(count)]
-        if any(name > MAX_NAME or axes > MAX_AXES or data > size for name, _, axes, data in headers):
-            raise reader.damaged("an item is larger than the file")
-        if sum(data for *_, data in headers) > size:
-            raise reader.damaged("the items are larger than the file")
-        names = [reader.bytes(length).rstrip(b"\0").decode("utf-8", "replace") for length, *_ in headers]
-        shapes = [struct.unpack(f"<{axes}i", reader.bytes(4 * axes)) for _, _, axes, _ in headers]
-        (padding,) = reader.integers(1)
-        reader.bytes(padding if padding <= size else -1)
+    """Read a binary model."""
+    with open_binary(path) as reader:
+        version, count = reader.numbers("<2Q")
+        if version != VERSION or not 0 < count <= MAX_ITEMS:
+            raise ValueError("its header is not one")
+        headers = [reader.numbers(HEADER.format) for _ in range(count)]
+        if any(name > MAX_NAME or axes > MAX_AXES for name, _, axes, _ in headers):
+            raise ValueError("the header of an item is not one")
+        names = [reader.take(length).rstrip(b"\0").decode("utf-8", "replace") for length, *_ in headers]
+        shapes = [reader.numbers(f"<{axes}i") for _, _, axes, _ in headers]
+        reader.take(reader.number("<Q"))  # padding
         if len(set(names)) < count:
-            raise reader.damaged("a name is duplicated")
+            raise ValueError("a name is duplicated")
         return {
-            name: _item(name, kind, shape, reader.bytes(length), reader)
+            name: _item(name, kind, shape, reader.take(length))
             for name, shape, (_, kind, _, length) in zip(names, shapes, headers, strict=True)
         }
 
 
-class _Reader:
-    def __init__(self, read: Any, path: Path) -> None:
-        self._read, self._path = read, path
-
-    def bytes(self, count: int) -> bytes:
-        data: bytes = self._read(count) if count >= 0 else b""
-        if len(data) != count:
-            raise self.damaged("it ends too early")
-        return data
-
-    def integers(self, count: int) -> tuple[int, ...]:
-        return struct.unpack(f"<{count}Q", self.bytes(8 * count))
-
-    def damaged(self, why: str) -> ImporterError:
-        return ImporterError(f"`{self._path}` is damaged: {why}. Download it again.")
-
-
-def _item(name: str, kind: int, shape: tuple[int, ...], data: bytes, reader: _Reader) -> Item:
+def _item(name: str, kind: int, shape: tuple[int, ...], data: bytes) -> Item:
     if any(axis < 0 for axis in shape):
-        raise reader.damaged(f"`{name}` has negative axes")
+        raise ValueError(f"`{name}` has negative axes")
     count = int(np.prod(shape, dtype=object)) if shape else 1
     if kind in INT8_TYPES:
         if len(shape) != 2 or len(data) < count + 4:
-            raise reader.damaged(f"`{name}` has the wrong size")
+            raise ValueError(f"`{name}` has the wrong size")
         (factor,) = struct.unpack_from("<f", data, count)
         if not 0 < factor < np.inf:
-            raise reader.damaged(f"`{name}` has the factor {factor}")
+            raise ValueError(f"`{name}` has the factor {factor}")
         integers = np.frombuffer(data, np.int8, count)
         stored = integers.reshape(shape) if name in EMBEDDINGS else integers.reshape(shape[::-1]).T
         return QuantizedMatrix(stored, factor)
@@ -122,5 +94,5 @@ def _item(name: str, kind: int, shape: tuple[int, ...], data: bytes, reader: _Re
         raise ImporterError(f"Item `{name}` has the type {kind:#x}, which is not supported.")
     dtype = np.dtype(PLAIN_TYPES[kind])
     if len(data) < count * dtype.itemsize:
-        raise reader.damaged(f"`{name}` has the wrong size")
+        raise ValueError(f"`{name}` has the wrong size")
     return np.frombuffer(data, dtype, count).reshape(shape)

@@ -1,8 +1,9 @@
-"""Files of a Marian model: which belong together."""
+"""Files of a Marian model: which belong together, and how their text is prepared."""
 
 from __future__ import annotations
 
 import glob
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import Any
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import MAX_YAML, open_zip, read_bytes, refuse_pointer
+from edgeformer.importers.languages import stated_tag
 from edgeformer.importers.marian.options import OPTIONS, read_yaml
-from edgeformer.importers.marian.preprocessing import moses_languages
 from edgeformer.importers.marian.shortlist import is_shortlist
 from edgeformer.importers.registry import Given
 from edgeformer.importers.tokenizers import TextFiles, side_of
@@ -34,10 +35,8 @@ class Files:
     def generation(self, *, beam_size: int, normalize: float, max_length_factor: float) -> Generation:
         """Decoding defaults, as far as Marian's have an equivalent.
 
-        Args:
-            beam_size: used if the configuration file does not state one.
-            normalize: likewise, the exponent of the length that scores are divided by.
-            max_length_factor: likewise, the length limit in multiples of the source length.
+        The arguments count where the configuration file states nothing: the beam, the exponent of the length that
+        scores are divided by, and the limit of the length in multiples of that of the source.
         """
         return Generation(
             beam_size=int(self.settings.get("beam-size", beam_size)),
@@ -66,19 +65,14 @@ def find_files(path: Path, is_model: Callable[[Path], bool], suffix: str, given:
 
     Args:
         path: the model, or the folder it is in.
-        is_model: judges a file by its content.
-        suffix: suffix of models.
+        is_model: judges a file with the suffix of models by its content.
+        suffix: the suffix.
         given: tokenizers, if they are elsewhere, and languages.
-
-    Raises:
-        ImporterError: a file is missing, or there are several that it could be.
     """
     folder = path if path.is_dir() else path.parent
-    settings: Mapping[str, Any] = {}
-    for pattern in (f"{path.name}.decoder.yml", "*decoder.yml", "config*.yml"):
-        if candidates := sorted(folder.glob(glob.escape(pattern) if pattern.startswith(path.name) else pattern)):
-            settings = read_yaml(read_bytes(candidates[0], MAX_YAML), candidates[0])
-            break
+    patterns = f"{glob.escape(path.name)}.decoder.yml", "*decoder.yml", "config*.yml"
+    candidates = [file for pattern in patterns for file in sorted(folder.glob(pattern))]
+    settings = read_yaml(read_bytes(candidates[0], MAX_YAML), candidates[0]) if candidates else {}
     model = path
     if path.is_dir():
         found_models = [file for file in sorted(folder.glob(f"*{suffix}")) if is_model(file)]
@@ -143,3 +137,41 @@ def _only(files: Sequence[Path], what: str, folder: Path) -> Path:
         names = ", ".join(file.name for file in files) or "none"
         raise ImporterError(f"`{folder}` must have one {what}, but has {names}; give the file itself.")
     return files[0]
+
+
+SCRIPT, TRUECASER = "preprocess.sh", "source.tcmodel"
+MAX_SCRIPT = 1 << 16
+STEPS = {
+    "replace-unicode-punctuation.perl",
+    "remove-non-printing-char.perl",
+    "normalize-punctuation.perl",
+    "tokenizer.perl",
+    "apply_bpe.py",
+}
+"""Programs that every release with BPE codes calls, in this order."""
+
+
+def moses_languages(folder: Path, given: Given) -> tuple[str, str]:
+    """Return codes of the languages by whose rules Moses' scripts split the text of a release.
+
+    Raises:
+        ImporterError: its text is prepared in another way, or the languages, which no file of it states, are not given.
+    """
+    script = folder / SCRIPT
+    text = read_bytes(script, MAX_SCRIPT).decode("utf-8", "replace") if script.is_file() else ""
+    options = [found.split() for found in re.findall(r"/tokenizer\.perl([^|\n]*)", text)]
+    is_known = set(re.findall(r"[\w-]+\.(?:perl|py)\b", text)) == STEPS
+    if not is_known or not all("-a" in words and "-no-escape" not in words for words in options):
+        raise ImporterError(
+            f"`{folder}` has BPE codes, but no `{SCRIPT}` that prepares text as OPUS-MT's releases do; how it was "
+            "tokenized is not known."
+        )
+    if (truecaser := folder / TRUECASER).is_file() and truecaser.stat().st_size:
+        raise ImporterError(f"`{truecaser}` changes the case of words, which is not supported.")
+    if not given.source_language or not given.target_language:
+        raise ImporterError(
+            "The BPE codes of the model are applied to words that are split by rules for its languages; state them "
+            "with --source-language and --target-language."
+        )
+    source, target = (stated_tag(tag).split("-")[0] for tag in (given.source_language, given.target_language))
+    return source, target

@@ -8,8 +8,9 @@ decoder is a zero vector plus the first position.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from edgeformer.errors import ImporterError
@@ -39,24 +40,13 @@ def read_marian(path: Path, given: Given = NOTHING) -> ImportedModel:
     Args:
         path: the ``.npz`` file, or a folder that has one, with its vocabularies beside it.
         given: SentencePiece models whose pieces have the ids of the vocabularies, if they are elsewhere; languages.
-
-    Raises:
-        ImporterError: a file is missing or damaged, or the model has an option that the families cannot represent.
     """
     files = find_files(path, has_options, ".npz", given)
     return _imported(read_npz(files.model), files, files.generation(beam_size=4, normalize=0, max_length_factor=3))
 
 
 def read_bergamot(path: Path, given: Given = NOTHING) -> ImportedModel:
-    """Read a model in Marian's binary format.
-
-    Args:
-        path: the ``.bin`` file, or a folder that has one, with its vocabularies beside it.
-        given: as for :func:`read_marian`.
-
-    Raises:
-        ImporterError: as for :func:`read_marian`.
-    """
+    """Read a model in Marian's binary format, a ``.bin`` file; otherwise as :func:`read_marian`."""
     files = find_files(path, is_marian_binary, ".bin", given)
     imported = _imported(
         read_binary(files.model), files, files.generation(beam_size=1, normalize=1, max_length_factor=2)
@@ -97,25 +87,20 @@ def _imported(items: Mapping[str, Item], files: Files, generation: Generation) -
     )
 
 
-def has_marian_model(path: Path) -> bool:
-    """Return whether a file, or a file of a folder, is an ``.npz`` file with Marian's options."""
-    return any(has_options(file) for file in ([path] if path.is_file() else sorted(path.glob("*.npz"))))
-
-
-def has_bergamot_model(path: Path) -> bool:
-    """Return whether a file, or a file of a folder, is one in Marian's binary format."""
-    return any(is_marian_binary(file) for file in ([path] if path.is_file() else sorted(path.glob("*.bin"))))
+def _has_model(path: Path, is_model: Callable[[Path], bool], suffix: str) -> bool:
+    """Return whether a file is a model, or a file of a folder."""
+    return any(is_model(file) for file in ([path] if path.is_file() else sorted(path.glob(f"*{suffix}"))))
 
 
 MARIAN = Importer(
     name="marian",
     description="Marian's model.npz with its vocabularies, OPUS-MT's among them",
-    recognizes=has_marian_model,
+    recognizes=partial(_has_model, is_model=has_options, suffix=".npz"),
     read=read_marian,
 )
 BERGAMOT = Importer(
     name="bergamot",
     description="Marian's binary models, as Firefox and Bergamot have them",
-    recognizes=has_bergamot_model,
+    recognizes=partial(_has_model, is_model=is_marian_binary, suffix=".bin"),
     read=read_bergamot,
 )

@@ -23,11 +23,7 @@ PRE_NORM, POST_NORM = ({"n", "dn", "nd"}, {"a", "da"}), ({"", "d"}, {"an", "dan"
 
 
 def read_options(arrays: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
-    """Read the options that Marian stores with the weights.
-
-    Raises:
-        ImporterError: they are missing or damaged.
-    """
+    """Read the options that Marian stores with the weights."""
     if OPTIONS not in arrays:
         raise ImporterError(f"`{path}` has no `{OPTIONS}`, in which Marian stores its options.")
     data = arrays[OPTIONS]
@@ -37,11 +33,7 @@ def read_options(arrays: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
 
 
 def read_yaml(data: bytes, path: Path) -> Mapping[str, Any]:
-    """Parse a YAML mapping.
-
-    Raises:
-        ImporterError: it is too long, damaged, or no mapping.
-    """
+    """Parse a YAML mapping."""
     try:
         tree = parse_yaml(data.decode("utf-8"))
     except ValueError as error:
@@ -52,11 +44,7 @@ def read_yaml(data: bytes, path: Path) -> Mapping[str, Any]:
 
 
 def refuse_unknown(options: Mapping[str, Any]) -> None:
-    """Refuse options that change the computation in a way that the families cannot represent.
-
-    Raises:
-        ImporterError: names the option.
-    """
+    """Refuse options that change the computation in a way that the families cannot represent."""
     allowed: dict[str, tuple[Any, ...]] = {
         "type": ("transformer",),
         "transformer-ffn-depth": (2,),

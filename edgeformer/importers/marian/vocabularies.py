@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from yaml.scanner import Scanner
+
 from edgeformer.errors import ImporterError
-from edgeformer.importers.archive import read_bytes
+from edgeformer.importers.archive import MAX_TEXT, read_bytes, read_json
 from edgeformer.importers.languages import MARIAN, codes, with_tags
 from edgeformer.importers.tokenizers import (
     TextFiles,
@@ -21,30 +22,12 @@ from edgeformer.importers.tokenizers import (
 from edgeformer.importers.tokenizers.model_file import read_model
 from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE, TextFormat
 
-MAX_VOCABULARY = 64 << 20
-"""Size of a vocabulary file, in bytes."""
 EOS_TOKEN, UNK_TOKEN = "</s>", "<unk>"
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL)
-_ESCAPES = {
-    "0": "\0",
-    "a": "\a",
-    "b": "\b",
-    "e": "\x1b",
-    "f": "\f",
-    "n": "\n",
-    "r": "\r",
-    "t": "\t",
-    "v": "\v",
-    "_": "\xa0",
-}
 
 
 def read_vocabularies(files: TextFiles) -> Vocabularies:
-    """Convert the vocabularies, and append the start token to each: Marian's decoder starts from a zero vector.
-
-    Raises:
-        ImporterError: a vocabulary is missing, damaged, or lacks the end or the unknown token.
-    """
+    """Convert the vocabularies, and append the start token to each: Marian's decoder starts from a zero vector."""
     entries = [read_vocabulary(file) for file in files.vocabularies]
     start = start_token({name for ids in entries for name in ids})
     languages = with_tags(codes(entries[0], MARIAN)) if files.pieces is not None else {}
@@ -81,23 +64,20 @@ def read_vocabulary(file: Path) -> dict[str, int]:
     """Read a vocabulary in one of Marian's formats: YAML, JSON, one entry per line, or a SentencePiece model.
 
     Marian's YAML has one entry per line, whose control characters may be unescaped, which YAML does not allow.
-
-    Raises:
-        ImporterError: the file cannot be read, or is damaged.
     """
     if file.suffix == ".spm":
         return {name: index for index, name in enumerate(read_model(file).pieces)}
-    try:
-        text = read_bytes(file, MAX_VOCABULARY).decode("utf-8")
-        if file.suffix == ".json":
-            ids = json.loads(text)
-        elif file.suffix == ".txt":
-            ids = {line: index for index, line in enumerate(text.removesuffix("\n").split("\n"))}
-        else:
-            ids = dict(_yaml_entry(line) for line in text.split("\n") if line.strip())
-    except (ValueError, RecursionError) as error:
-        raise ImporterError(f"Vocabulary `{file}` is damaged: {error}.") from None
-    if not isinstance(ids, dict) or not all(isinstance(index, int) and index >= 0 for index in ids.values()):
+    if file.suffix == ".json":
+        ids = read_json(file, dict[str, int])
+    else:
+        try:
+            lines = read_bytes(file, MAX_TEXT).decode("utf-8").removesuffix("\n").split("\n")
+            if file.suffix == ".txt":
+                return {line: index for index, line in enumerate(lines)}
+            ids = dict(_yaml_entry(line) for line in lines if line.strip())
+        except ValueError as error:
+            raise ImporterError(f"Vocabulary `{file}` is damaged: {error}.") from None
+    if min(ids.values(), default=0) < 0:
         raise ImporterError(f"Vocabulary `{file}` must give an id to each entry.")
     return ids
 
@@ -120,7 +100,7 @@ def _yaml_entry(line: str) -> tuple[str, int]:
 
 def _unescaped(match: re.Match[str]) -> str:
     if match[4] is not None:
-        return _ESCAPES.get(match[4], match[4])
+        return Scanner.ESCAPE_REPLACEMENTS.get(match[4], match[4])
     code = int(match[1] or match[2] or match[3], 16)
     if code > sys.maxunicode:
         raise ValueError(f"`{match[0]}` is not a character")

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.layout import attention, modules
+from edgeformer.importers.layout import attention, halves, modules
 from edgeformer.importers.marian.binary import Item, QuantizedMatrix
 from edgeformer.importers.marian.options import MAX_LENGTH
 from edgeformer.importers.model import FloatArray, Weights
-from edgeformer.importers.positions import halves
 from edgeformer.quantization import LinearScales
 
 OUTPUT_WEIGHT, OUTPUT_BIAS = "decoder_ff_logit_out_W", "decoder_ff_logit_out_b"
@@ -48,15 +47,8 @@ SSRU_NAMES = {
 def convert_weights(items: Mapping[str, Item], config: Mapping[str, Any]) -> tuple[Weights, dict[str, LinearScales]]:
     """Convert arrays from Marian's names and shapes, ``(in, out)`` and ``(1, out)``.
 
-    Args:
-        items: arrays of a model by Marian's names.
-        config: section ``[model]`` of the recipe.
-
     Returns:
         Weights by the names of parameters, and the scales of the layers that are quantized in the model.
-
-    Raises:
-        ImporterError: an array is missing.
     """
     conversion = _Conversion(items, config)
     conversion.run()
@@ -81,11 +73,7 @@ class MarianModule(NamedTuple):
 
 
 def marian_modules(config: Mapping[str, Any]) -> Iterator[MarianModule]:
-    """List the modules of a model, except for tables and the output projection.
-
-    Args:
-        config: section ``[model]`` of the recipe.
-    """
+    """List the modules that section ``[model]`` of a recipe describes, except for tables and the output projection."""
     for module in modules(config, SSRU_NAMES if config["family"] == "ssru" else NAMES, first=1):
         weight, is_norm = module.theirs, len(module.shape) == 1
         if config["norm"] == "pre" and module.ours.endswith("_residual.norm"):

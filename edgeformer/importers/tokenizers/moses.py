@@ -35,9 +35,6 @@ def moses_tokenizer(
         unk_token: the unknown token.
         language: code of the language of the text.
         rules: those of sacremoses, or those of Moses' scripts as OPUS-MT calls them.
-
-    Raises:
-        ImporterError: the file cannot be read, is damaged, or has a code of more characters than bundles may have.
     """
     path = Path(path)
     try:

@@ -40,7 +40,8 @@ def sentencepiece_tokenizer(
     """
     model = file if isinstance(file, SentencePieceModel) else read_model(file)
     special = dict.fromkeys(special_tokens)
-    names, gaps = _names(model.pieces if ids is None else ids, special)
+    ids = {name: index for index, name in enumerate(model.pieces)} if ids is None else ids
+    names, gaps = _names(ids, special)
     unk_token = unk_token or model.unk_piece
     if unk_token not in names:
         raise ConfigError(f"The vocabulary lacks the unknown token `{unk_token}`; pass its own name.")
@@ -72,15 +73,13 @@ def fairseq_ids(file: str | Path | SentencePieceModel, after: Sequence[str] = ()
     return {token: index for index, token in enumerate([*_FAIRSEQ, *model.text_pieces, *after])}
 
 
-def _names(vocabulary: Sequence[str] | Mapping[str, int], special: Iterable[str]) -> tuple[list[str], list[str]]:
+def _names(vocabulary: Mapping[str, int], special: Iterable[str]) -> tuple[list[str], list[str]]:
     """Return the translation model's entries by id, and those of them that fill gaps.
 
     Raises:
         ConfigError: ids are not whole numbers, there twice, or far apart.
     """
-    ids = (
-        dict(vocabulary) if isinstance(vocabulary, Mapping) else {name: index for index, name in enumerate(vocabulary)}
-    )
+    ids = dict(vocabulary)
     if not all(type(index) is int for index in ids.values()):
         raise ConfigError("The ids of a vocabulary must be whole numbers.")
     for token in special:

@@ -80,15 +80,8 @@ def text_tokenizer(
     """Return the content of a ``tokenizer.json`` or of a SentencePiece model.
 
     Args:
-        ids: the vocabulary.
-        special_tokens: entries that no text is encoded to, and that are dropped when decoding.
-        unk_token: the unknown token.
+        ids: the vocabulary, as for :func:`moses_tokenizer`, like all but ``pieces``.
         pieces: a SentencePiece model, or BPE codes if there is a language; without either, text is split at spaces.
-        language: code of the language by whose rules text is split before BPE codes are applied.
-        rules: see :func:`moses_tokenizer`.
-
-    Raises:
-        ImporterError: the file is damaged or not supported, or entries are parts of words, but there is no file.
     """
     if pieces is not None and language is not None:
         return moses_tokenizer(

@@ -84,8 +84,8 @@ class LSTMAttentionModel(LSTMModel):
         super().__init__(config, source_vocab_size, target_vocab_size, context_width=config.output_width)
         self.attention = OutputAttention(config)
 
-    def forward(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
-        """Compute teacher-forced logits ``(N, T, V)``; see :meth:`EncoderDecoder.forward`."""
+    def features(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
+        """Compute what :meth:`forward` projects to logits, ``(N, T, U)``."""
         state = self.encode(source, source_length)
         cells = self.decoder_cells()
         layers = range(len(cells))
@@ -100,8 +100,8 @@ class LSTMAttentionModel(LSTMModel):
                 below = self.dropout(hidden[index - 1])
                 hidden[index], memory[index] = cells[index](below, hidden[index], memory[index])
             outputs.append(hidden[-1])
-        logits: Tensor = self.projection(self.dropout(torch.stack(outputs, 1)))
-        return logits
+        features: Tensor = self.dropout(torch.stack(outputs, 1))
+        return features
 
     def encode(self, source: Tensor, source_length: Tensor) -> State:
         """Return initial states, and keys and values of every source position; see :meth:`EncoderDecoder.encode`."""

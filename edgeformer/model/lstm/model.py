@@ -103,6 +103,8 @@ class LSTMModel(EncoderDecoder):
         ValueError: the vocabularies cannot share a table as configured.
     """
 
+    has_features = True
+
     def __init__(
         self, config: LSTMConfig, source_vocab_size: int, target_vocab_size: int, context_width: int = 0
     ) -> None:
@@ -135,8 +137,13 @@ class LSTMModel(EncoderDecoder):
 
     def forward(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
         """Compute teacher-forced logits ``(N, T, V)``; see :meth:`EncoderDecoder.forward`."""
+        logits: Tensor = self.projection(self.features(source, source_length, target))
+        return logits
+
+    def features(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
+        """Compute what :meth:`forward` projects to logits, ``(N, T, U)``."""
         _, state = self.encode_layers(source, source_length)
-        x = self.dropout(self.embed_target(target))
+        x: Tensor = self.dropout(self.embed_target(target))
         for index, cell in enumerate(self.decoder_cells()):
             hidden, memory = state[f"hidden.{index}"], state[f"cell.{index}"].float()
             outputs = []
@@ -144,8 +151,7 @@ class LSTMModel(EncoderDecoder):
                 hidden, memory = cell.finish(projected, hidden, memory)
                 outputs.append(hidden)
             x = self.dropout(torch.stack(outputs, 1))
-        logits: Tensor = self.projection(x)
-        return logits
+        return x
 
     def encode(self, source: Tensor, source_length: Tensor) -> State:
         """Return the initial states of the decoder's layers; see :meth:`EncoderDecoder.encode`."""

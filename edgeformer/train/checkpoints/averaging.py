@@ -1,4 +1,5 @@
-"""Checkpoint averaging (Vaswani et al. 2017, section 6.1), over the last checkpoints or those with the lowest loss."""
+"""Checkpoint averaging (Vaswani et al. 2017, section 6.1), over the last checkpoints or those with the lowest loss: the
+final model of a run."""
 
 from __future__ import annotations
 
@@ -9,10 +10,11 @@ from pathlib import Path
 import torch
 
 from edgeformer.config import TrainConfig
-from edgeformer.errors import CheckpointError
+from edgeformer.errors import CheckpointError, TrainingError
 from edgeformer.model.base import EncoderDecoder
-from edgeformer.train.checkpoints.weights import load_weights
-from edgeformer.train.run import Validation
+from edgeformer.train.checkpoints.weights import load_weights, save_weights
+from edgeformer.train.run import Run, Validation
+from edgeformer.train.validation import Validator
 
 _NAME = re.compile(r"step-(\d{8})\.safetensors")
 
@@ -70,3 +72,34 @@ def _state(model: EncoderDecoder) -> dict[str, torch.Tensor]:
         name: tensor.to(torch.float64, copy=True) if tensor.is_floating_point() else tensor.clone()
         for name, tensor in model.state_dict().items()
     }
+
+
+def write_final_model(
+    run: Run, model: EncoderDecoder, validator: Validator, validations: Sequence[Validation]
+) -> Validation:
+    """Average the recipe's checkpoints, write the model and what ``run.json`` says about it, and return its figures.
+
+    If the mean of the best checkpoints has a higher loss than the best one alone, that one is written. ``model`` has
+    the weights afterwards.
+
+    Raises:
+        TrainingError: there is no checkpoint.
+    """
+    config = run.recipe.train
+    steps = averaged_steps(validations, config)
+    if not steps:
+        raise TrainingError("Training ended before its first validation, so there is no checkpoint to average.")
+
+    def validate_mean(steps: Sequence[int]) -> Validation:
+        load_average(model, [weights_path(run.checkpoints, step) for step in steps])
+        minutes = validations[-1].minutes
+        return validator(model, step=max(steps), minutes=minutes)
+
+    final = validate_mean(steps)
+    best_loss = min(validation.loss for validation in validations)
+    if config.average_of == "best" and len(steps) > 1 and final.loss > best_loss:
+        steps = steps[:1]
+        final = validate_mean(steps)
+    save_weights(model, run.model_path)
+    run.update(final=final, averaged_steps=tuple(sorted(steps)))
+    return final

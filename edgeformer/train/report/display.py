@@ -16,13 +16,7 @@ LINE_SECONDS = 15.0
 
 
 class TrainingDisplay:
-    """Shows on a console how training proceeds.
-
-    Args:
-        console: where to write.
-        max_steps: the recipe's limit of updates.
-        max_minutes: the recipe's limit of time; ``None`` means no limit.
-    """
+    """Shows on a console how training proceeds to the recipe's limits of updates and, if there is one, of time."""
 
     def __init__(self, console: Console, max_steps: int, max_minutes: float | None) -> None:
         self._console = console

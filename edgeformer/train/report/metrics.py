@@ -50,12 +50,7 @@ class MetricsLog:
             self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
 
     def write(self, step: int, **values: float) -> None:
-        """Append one row.
-
-        Args:
-            step: updates made.
-            **values: metrics, named as in :data:`COLUMNS`.
-        """
+        """Append one row of metrics that have names of :data:`COLUMNS`, after an update."""
         with naming(self._path), self._path.open("a", encoding="utf-8", newline="") as file:
             row = {name: f"{value:.6g}" for name, value in values.items()}
             csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n").writerow({"step": step, **row})

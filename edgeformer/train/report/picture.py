@@ -18,11 +18,7 @@ PICTURE_FILE = "training.png"
 
 
 def draw_training(run: Path) -> Path:
-    """Draw ``metrics.csv`` of a run folder as ``training.png`` beside it, unless that is up to date.
-
-    Returns:
-        Path of the picture.
-    """
+    """Draw ``metrics.csv`` of a run folder as ``training.png``, unless that is up to date; return its path."""
     metrics, picture = run / METRICS_FILE, run / PICTURE_FILE
     if not picture.is_file() or picture.stat().st_mtime_ns < metrics.stat().st_mtime_ns:
         buffer = BytesIO()
@@ -32,11 +28,7 @@ def draw_training(run: Path) -> Path:
 
 
 def training_figure(rows: list[dict[str, str]]) -> Figure:
-    """Return a figure of three panels that share the axis of steps.
-
-    Args:
-        rows: as :func:`~edgeformer.train.report.metrics.read_metrics` returns them.
-    """
+    """Return a figure of three panels that share the axis of steps, from rows of ``metrics.csv``."""
     figure = Figure(figsize=(8, 9), layout="constrained")
     loss, bleu, rate = figure.subplots(3, 1, sharex=True)
     _plot(loss, rows, "train_loss", label="training", color="tab:blue", linewidth=1)

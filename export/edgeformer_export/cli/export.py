@@ -7,16 +7,54 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
-from edgeformer_export.cli.auto import auto_options, print_choice, refuse_auto_options
 from edgeformer_runtime.bundle.manifest import Target
+from edgeformer_runtime.cli import options
 from edgeformer_runtime.precision import PRECISIONS, Precision
 
 if TYPE_CHECKING:
     from edgeformer.train.run import Run
+    from edgeformer_export.choice import Choice
     from edgeformer_export.export import ExportReport
-    from edgeformer_export.report import PassRecord
+    from edgeformer_export.passes.pipeline import PassRecord
 
 _PRECISION_HELP = " ".join(f"{name}: {traits.purpose}" for name, traits in PRECISIONS.items())
+
+_auto = options.group(
+    "auto",
+    max_bleu_drop=click.option(
+        "--max-bleu-drop",
+        type=click.FloatRange(0),
+        help="auto: largest acceptable drop in BLEU compared with fp32. Default: 0.2.",
+    ),
+    optimize=click.option(
+        "--optimize",
+        type=click.Choice(["latency", "size"]),
+        help="auto: what to minimize within that budget. Default: latency.",
+    ),
+    valid=click.option(
+        "--valid",
+        type=(click.Path(path_type=Path), click.Path(path_type=Path)),
+        metavar="SOURCE REFERENCE",
+        help="auto: text to measure BLEU on. Default: the validation set of the run's corpus.",
+    ),
+    sentences=click.option(
+        "--sentences",
+        type=click.IntRange(2),
+        help="auto: number of its sentences to use, from the first. Default: all.",
+    ),
+    beam_size=click.option(
+        "--beam",
+        "beam_size",
+        type=click.IntRange(1),
+        help="auto: beam size, for quality and for latency. Default: the model's.",
+    ),
+    threads=click.option(
+        "--threads",
+        type=click.IntRange(0),
+        help="auto: CPU threads per operator; 0 for as many as are useful for a model of its size. Default: 1.",
+    ),
+)
+"""Passes the argument ``auto``: text to measure on, and fields of ``AutoOptions``, if given."""
 
 
 @click.command()
@@ -46,7 +84,10 @@ _PRECISION_HELP = " ".join(f"{name}: {traits.purpose}" for name, traits in PRECI
     "`corpus`; `imported` with the model; or learned from a file of sentence pairs, or from two aligned files "
     "(--shortlist FILE --shortlist FILE).",
 )
-@auto_options
+@_auto
+@click.option(
+    "--data", "data_dir", type=click.Path(path_type=Path), help="auto, --shortlist: folder that contains the corpus."
+)
 @click.option(
     "--overwrite",
     is_flag=True,
@@ -64,20 +105,18 @@ _PRECISION_HELP = " ".join(f"{name}: {traits.purpose}" for name, traits in PRECI
     help="Export even if the memory that is available is less than what the export is estimated to need.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.pass_context
 def export(
-    context: click.Context,
-    /,
     run: Path,
     out: Path,
     precision: Precision | Literal["auto"],
     target: Target,
     shortlists: tuple[str, ...],
+    auto: dict[str, Any],
+    data_dir: Path | None,
     overwrite: bool,
     force: bool,
     ignore_memory: bool,
     as_json: bool,
-    **auto: Any,
 ) -> None:
     """Export a trained model as a bundle.
 
@@ -96,19 +135,22 @@ def export(
         raise click.UsageError(f"--force is for quantized bundles; {precision} does not need it.")
     if shortlists and precision == "auto":
         raise click.UsageError("Choose a precision without --shortlist first, then export with it and --shortlist.")
-    if precision != "auto":
-        refuse_auto_options(context, [name for name in auto if not (shortlists and name == "data_dir")])
+    if auto and precision != "auto":
+        flags = [option.opts[0] for option in click.get_current_context().command.params if option.name in auto]
+        raise click.UsageError(f"{', '.join(flags)} can only be used with --precision auto.")
+    if data_dir is not None and precision != "auto" and not shortlists:
+        raise click.UsageError("--data can only be used with --precision auto or --shortlist.")
     opened = Run.open(run)
     _prepare(opened, out, precision, ignore_memory=ignore_memory, quiet=as_json)
     if precision == "auto":
-        report = _export_best(opened, out, target=target, overwrite=overwrite, quiet=as_json, **auto)
+        report = _export_best(opened, out, data_dir, target=target, overwrite=overwrite, quiet=as_json, **auto)
         (print_json if as_json else _print_export)(report)
         return
     shortlist = None
     if shortlists:
         from edgeformer_export.shortlist.lists import make_shortlist
 
-        shortlist = make_shortlist(opened, shortlists, auto["data_dir"])
+        shortlist = make_shortlist(opened, shortlists, data_dir)
     with stages(quiet=as_json) as progress:
         report = export_run(
             opened,
@@ -142,23 +184,24 @@ def _prepare(run: Run, out: Path, precision: Precision | Literal["auto"], *, ign
 def _export_best(
     run: Run,
     out: Path,
+    data_dir: Path | None,
     *,
     target: Target,
     overwrite: bool,
     quiet: bool,
-    data_dir: Path | None,
-    valid: tuple[Path, Path] | None,
-    **options: Any,
+    valid: tuple[Path, Path] | None = None,
+    **criteria: Any,
 ) -> ExportReport:
-    """Choose a precision by ``options``, fields of :class:`~edgeformer_export.auto.AutoOptions`, and export in it."""
+    """Choose a precision by ``criteria``, fields of :class:`~edgeformer_export.auto.AutoOptions`, and export in it."""
     from edgeformer_export.auto import AutoOptions, export_best
     from edgeformer_export.validation_text import validation_text
     from edgeformer_runtime.cli.output import stages
 
     text = validation_text(run, data_dir, valid)
-    criteria = AutoOptions(**options)
     with stages(quiet=quiet) as progress:
-        return export_best(run, out, text, criteria, target=target, overwrite=overwrite, progress=progress)
+        return export_best(
+            run, out, text, AutoOptions(**criteria), target=target, overwrite=overwrite, progress=progress
+        )
 
 
 def _print_export(report: ExportReport) -> None:
@@ -167,11 +210,27 @@ def _print_export(report: ExportReport) -> None:
     if report.choice is None:
         _print_details(report)
     else:
-        print_choice(report.choice, report.bundle.name)
+        _print_choice(report.choice, report.bundle.name)
     for problem in report.parity.problems:
         console().print(f"Written with --force, outside the bounds of its precision: {problem}.")
+    if report.kernels is not None:
+        reason = f"no plan, because {report.kernels}" if report.kernels else "same outputs for the golden examples"
+        console().print(f"Kernels: {reason.removesuffix('.')}.")
     precision, size = report.parity.precision, human_bytes(report.nbytes)
     console().print(f"Wrote {report.bundle}, {precision}, {size}. Next: edgeformer translate {report.bundle}")
+
+
+def _print_choice(choice: Choice, name: str) -> None:
+    """Show the table of candidates for a bundle, and how one of them was chosen."""
+    from edgeformer_export.choice import COLUMNS
+    from edgeformer_runtime.cli.output import console, table
+
+    shown = table(f"Precisions of {name}", *COLUMNS)
+    for row in choice.rows:
+        shown.add_row(*row)
+    console().print(shown)
+    for note in choice.notes:
+        console().print(note)
 
 
 def _print_details(report: ExportReport) -> None:

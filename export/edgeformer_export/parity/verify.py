@@ -35,8 +35,15 @@ def verify_against_run(
     *,
     damaged: bool = False,
 ) -> CheckpointResult:
-    """Compare logits and output of a bundle with those of a run's PyTorch model; see
-    :class:`~edgeformer_runtime.selfcheck.checkpoint.Verifier`.
+    """Compare logits and output of a bundle with those of a run's PyTorch model.
+
+    Args:
+        translator: the opened bundle.
+        checkpoint: the model's run folder.
+        source: text file with one sentence per line; blank lines are skipped. ``None`` uses the run's sample.
+        beams: beam sizes to compare; if empty, greedy search and the bundle's default beam size.
+        progress: called with the completed fraction, from 0 to 1.
+        damaged: search for the first differing part even if logits and output are within tolerance.
 
     Raises:
         CheckpointError: the run's tokenizers or sizes differ from those of the bundle.
@@ -57,7 +64,7 @@ def verify_against_run(
     options = [DecodeOptions(beam_size=size, length_penalty=defaults.length_penalty) for size in sizes]
     parity = compare(
         model,
-        translator.session,
+        translator.session.onnxruntime,
         sources,
         options,
         lowest(manifest.precision.values()),

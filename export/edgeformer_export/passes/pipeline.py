@@ -4,13 +4,35 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Literal
 
+import msgspec
 import onnx_ir as ir
-
-from edgeformer_export.report import PassRecord
 
 SMALL_CONSTANTS = 1024
 """Bytes that a pass may add in exchange for fewer nodes: shapes, axes, sizes."""
+
+
+class PassRecord(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """Effect of one pass on one graph; earlier versions recorded more, which is ignored."""
+
+    name: str
+    """Class name of the pass."""
+    nodes_before: int
+    """Number of nodes in the graph before the pass."""
+    nodes_after: int
+    """Number of nodes in the graph after the pass."""
+    bytes_before: int
+    """Size of all weights before the pass, in bytes."""
+    bytes_after: int
+    """Size of all weights after the pass, in bytes."""
+    outcome: Literal["changed", "unchanged", "rejected"]
+    """``unchanged`` if operators and size of the weights are the same; ``rejected`` if the result was worse and was
+    discarded."""
+    removed: dict[str, int] = {}
+    """Decrease in the number of nodes, by operator."""
+    added: dict[str, int] = {}
+    """Increase in the number of nodes, by operator."""
 
 
 class PassFailedError(RuntimeError):

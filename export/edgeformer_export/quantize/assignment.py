@@ -8,14 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeformer_export.quantize.blocks import (
-    MIN_BLOCK,
-    RoundBlocks,
-    choose_block_size,
-    dequantize_blocks,
-)
-from edgeformer_export.quantize.layers import Layer, Use
-from edgeformer_export.quantize.static import quantize_columns
+from edgeformer_export.quantize.blocks import RoundBlocks
+from edgeformer_export.quantize.layers import Layer
+from edgeformer_export.quantize.strategies import STRATEGIES
 from edgeformer_export.weights import row_slices
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.report import TensorReport
@@ -25,26 +20,15 @@ Assigned = Mapping[str, Mapping[str, Precision]]
 """For each graph, the precision of each of its operators with weights, by :attr:`Use.name`."""
 
 
-def precision_of(use: Use, precision: Precision) -> Precision:
-    """Return the precision of an operator in a bundle of the given precision.
-
-    Blocks are for few rows, so the encoder's matrix products use the encoder precision from the table, as do operators
-    that cannot read blocks and weights that are too narrow for blocks.
-    """
-    traits = PRECISIONS[precision]
-    if traits.in_blocks:
-        many_rows = use.kind == "linear" and use.file == contract.ENCODER_FILE
-        if many_rows or use.kind == "stored" or use.rows.shape[1] < MIN_BLOCK:
-            return traits.encoder
-    return precision
-
-
 def assign(layers: Sequence[Layer], precision: Precision) -> Assigned:
-    """Assign a precision to every operator of a bundle of the given precision."""
+    """Assign a precision to every operator of a bundle of the given precision: that, or the encoder's."""
+    strategy, other = STRATEGIES.get(precision), PRECISIONS[precision].encoder
     assigned: dict[str, dict[str, Precision]] = {contract.ENCODER_FILE: {}, contract.DECODER_FILE: {}}
     for layer in layers:
         for use in layer.uses:
-            assigned.setdefault(use.file, {})[use.name] = precision_of(use, precision)
+            assigned.setdefault(use.file, {})[use.name] = (
+                precision if strategy is None or strategy.quantizes(use) else other
+            )
     return assigned
 
 
@@ -98,18 +82,11 @@ def stored(layer: Layer, precision: Precision, round_blocks: RoundBlocks) -> tup
 
 
 def _stored(layer: Layer, precision: Precision, round_blocks: RoundBlocks) -> tuple[float | None, int]:
-    rows, traits = layer.rows, PRECISIONS[precision]
-    if not traits.is_quantized:
+    rows, strategy = layer.rows, STRATEGIES.get(precision)
+    if strategy is None:
         return None, rows.nbytes
-    if traits.block_size is not None:
-        size = choose_block_size(rows.shape[1], traits.bits, traits.block_size)
-        blocks = round_blocks(rows, traits.bits, size)
-        noise = _noise(rows, lambda part: dequantize_blocks(blocks.rows(part), traits.bits, rows.shape[1]))
-        nbytes = blocks.packed.nbytes + blocks.scales.nbytes
-    else:
-        integers, scale = quantize_columns(rows.T, None if layer.given is None else layer.given.rows)
-        noise = _noise(rows, lambda part: integers.T[part] * scale[part, None])
-        nbytes = integers.nbytes + scale.nbytes
+    read, nbytes = strategy.stored(layer, round_blocks)
+    noise = _noise(rows, read)
     signal = _noise(rows, lambda part: np.zeros(1, np.float32))
     return None if noise == 0 or signal == 0 else round(10 * math.log10(signal / noise), 2), nbytes
 

@@ -16,7 +16,7 @@ from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.forced_steps import Pair, forced_batch
 from edgeformer_runtime.decoding.session import FloatArray
-from edgeformer_runtime.selfcheck.inner_graphs import Values, run_decoder, run_encoder
+from edgeformer_runtime.selfcheck.inner_graphs import Values
 
 BATCH = 16
 """Number of sentences per batch."""
@@ -101,9 +101,9 @@ def observed(
     all_batches = batches(fed.pairs)
     for number, pairs_of_batch in enumerate(all_batches, 1):
         batch = forced_batch(pairs_of_batch, fed.special)
-        encoded = run_encoder(encoder, batch.source, batch.source_length)
+        encoded = encoder.encode(batch.source, batch.source_length)
         yield contract.ENCODER_FILE, encoded, batch.source_length > 0
-        for position, outputs in enumerate(run_decoder(decoder, encoded, fed.table, batch.target)):
+        for position, outputs in enumerate(decoder.decode(encoded, fed.table, batch.target)):
             yield contract.DECODER_FILE, outputs, position < batch.target_length
         progress(number / len(all_batches))
 

@@ -1,4 +1,5 @@
-"""Makes shortlists: from sentence pairs, or from the lists of an imported model."""
+"""Makes shortlists, from sentence pairs, which are aligned word by word, or from the lists of an imported model; and
+measures what they cost."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,13 +15,15 @@ from edgeformer.data.augment.load import load_with_copies
 from edgeformer.data.text import Pair as TextPair
 from edgeformer.data.text import read_pairs
 from edgeformer.importers.run_folder import SHORTLIST_FILE
+from edgeformer.quality.scores import bleu_metric
 from edgeformer.train.run import Run
 from edgeformer_export.sample import spread
-from edgeformer_export.shortlist.alignment import align
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.decoding.forced_steps import Pair
 from edgeformer_runtime.shortlist import Shortlist
+from edgeformer_runtime.translation import Translation
+from edgeformer_runtime.translator import Translator
 
 CORPUS, IMPORTED = "corpus", "imported"
 """Words that may be given instead of files."""
@@ -31,6 +35,25 @@ MAX_PAIRS = 200_000
 """Maximum number of sentence pairs to learn from; more are sampled evenly."""
 HELD_OUT = 500
 """Number of sentences to measure a shortlist on."""
+
+
+class ShortlistReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """What a shortlist costs, measured on text that it was not learned from."""
+
+    origin: str
+    """Where the lists come from."""
+    sentences: int
+    """Number of sentences measured."""
+    median_tokens: float
+    """Median number of target tokens that a sentence may use."""
+    kept: float
+    """Share of the tokens of greedy search without shortlist that the shortlist has, from 0 to 1."""
+    identical: int
+    """Number of sentences whose translation is the same with and without shortlist."""
+    bleu: float | None
+    """BLEU of greedy search with shortlist; ``None`` without references."""
+    bleu_whole: float | None
+    """BLEU of greedy search with the whole vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -158,3 +181,84 @@ def _imported(run: Run) -> Shortlist:
     counts[:frequent] += counts.max(initial=0) + 1
     always = 1 + sum(token not in {*never, special.eos} for token in range(frequent))
     return Shortlist(always, np.cumsum(sizes), by_frequency(counts, special), tokens[allowed].astype(np.int64))
+
+
+def measure(made: MadeShortlist, whole: Translator, listing: Translator) -> ShortlistReport:
+    """Translate the held-out text greedily with and without shortlist, and compare.
+
+    Args:
+        made: the shortlist.
+        whole: the bundle without its shortlist.
+        listing: the bundle with its shortlist.
+    """
+    too_long = whole.too_long([source for source, _ in made.held_out])
+    pairs = [pair for index, pair in enumerate(made.held_out) if index not in too_long and pair[0].strip()]
+    texts, references = [source for source, _ in pairs], [target for _, target in pairs]
+    without, within = (engine.translate(texts, beam_size=1, return_scores=False) for engine in (whole, listing))
+    lists = [made.shortlist.usable(translation.source.ids) for translation in without]
+    kept = [usable[list(translation.best.ids)] for translation, usable in zip(without, lists, strict=True)]
+
+    def bleu(translations: Sequence[Translation]) -> float | None:
+        if made.tokenize is None:
+            return None
+        outputs = [translation.text for translation in translations]
+        return round(float(bleu_metric(made.tokenize).corpus_score(outputs, [references]).score), 2)
+
+    return ShortlistReport(
+        origin=made.origin,
+        sentences=len(pairs),
+        median_tokens=float(np.median([usable.sum() for usable in lists])),
+        kept=round(float(np.concatenate([np.ones(1), *kept]).mean()), 6),
+        identical=sum(a.best.ids == b.best.ids for a, b in zip(without, within, strict=True)),
+        bleu=bleu(within),
+        bleu_whole=bleu(without),
+    )
+
+
+ROUNDS = 5
+"""Rounds of expectation maximization; the likelihood hardly changes after these."""
+NULL = 1
+"""Number of places for the empty source word, which explains target tokens that no source token does."""
+
+
+@dataclass(frozen=True)
+class TranslationTable:
+    """Probabilities of target tokens by source token; only pairs that occur together have an entry."""
+
+    source: NDArray[np.int64]
+    """Source token of each entry, ascending, ``(E,)``."""
+    target: NDArray[np.int64]
+    """Target token of each entry, ``(E,)``."""
+    probability: NDArray[np.float64]
+    """Probability of the target token, given the source token, ``(E,)``; those of a source token add up to 1."""
+    count: NDArray[np.float64]
+    """Expected number of times that the source token becomes the target token, ``(E,)``."""
+
+
+def align(pairs: Sequence[Pair], source_vocab_size: int, target_vocab_size: int) -> TranslationTable:
+    """Estimate translation probabilities from sentence pairs.
+
+    Args:
+        pairs: token ids of source and target.
+        source_vocab_size: entries of the source vocabulary.
+        target_vocab_size: entries of the target vocabulary.
+    """
+    null = source_vocab_size  # one more source token
+    keys, places, at = [], [], 0
+    for source, target in pairs:
+        row = np.array([*set(source), *[null] * NULL], np.int64)
+        column = np.asarray(target, np.int64)
+        keys.append((row[None, :] * target_vocab_size + column[:, None]).ravel())
+        places.append(np.repeat(np.arange(at, at + len(column)), len(row)))
+        at += len(column)
+    entry, index = np.unique(np.concatenate(keys), return_inverse=True)
+    place = np.concatenate(places)  # which target position each link explains
+    source_of, target_of = np.divmod(entry, target_vocab_size)
+    probability = count = np.ones(len(entry), np.float64)
+    for _ in range(ROUNDS):
+        weight = probability[index]
+        weight /= np.bincount(place, weight)[place]
+        count = np.bincount(index, weight).astype(np.float64)
+        probability = count / np.bincount(source_of, count)[source_of]
+    words = source_of != null
+    return TranslationTable(source_of[words], target_of[words], probability[words], count[words])

@@ -10,6 +10,7 @@ import msgspec
 
 from edgeformer_runtime.bundle.generation import Generation
 from edgeformer_runtime.bundle.plain_files import shortened
+from edgeformer_runtime.bundle.plan import Plan
 from edgeformer_runtime.bundle.provenance import Provenance
 from edgeformer_runtime.bundle.report import Report
 from edgeformer_runtime.bundle.text_format import TextFormat
@@ -156,6 +157,8 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
     """Names of special tokens, and what is around the tokens of a text."""
     shortlist: ShortlistInfo | None = None
     """The bundle's shortlist, if it has one."""
+    plan: Plan | None = None
+    """What the kernels compute, if they can compute the model."""
     traits: Traits = Traits()
     """What decides how texts are translated."""
     opsets: dict[str, Number]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from edgeformer_runtime.precision import PRECISIONS
+
 ORT_OPERATORS = frozenset(
     {
         "SimplifiedLayerNormalization",  # in the standard's domain, but known to onnxruntime only
         "com.microsoft.DecoderMaskedMultiHeadAttention",
-        "com.microsoft.GatherBlockQuantized",
-        "com.microsoft.MatMulIntegerToFloat",
-        "com.microsoft.MatMulNBits",
         "com.microsoft.MultiHeadAttention",
-        "com.microsoft.QGemm",
         "com.microsoft.SkipLayerNormalization",
         "com.microsoft.SkipSimplifiedLayerNormalization",
     }
-)
+) | {f"com.microsoft.{name}" for traits in PRECISIONS.values() for name in traits.operators}
 """ONNX Runtime's own operators that the exporter writes with ``--target ort``."""
 
 _ELEMENTS = """

@@ -55,5 +55,7 @@ class Report(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     """Comparison with PyTorch; ``None`` while the bundle is still being exported."""
     period: dict[str, Any] | None = None
     """What a period does for sentences without one; ``None`` if it was not measured."""
+    kernels: str = ""
+    """Why an int8 bundle has no plan for the kernels."""
     choice: dict[str, Any] | None = None
     """What ``--precision auto`` measured and chose; ``None`` if the precision was specified."""

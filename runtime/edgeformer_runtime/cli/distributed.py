@@ -27,13 +27,10 @@ if TYPE_CHECKING:
 
 cluster_options = options.group(
     "cluster",
-    engine=click.option(
-        "--engine",
+    engine=options.engine_option(
         "engine_name",
-        type=click.Choice(["local", "ray"]),
-        default="local",
-        show_default=True,
-        help="ray: each of the --workers is a process of a Ray cluster, for very long texts.",
+        "ray",
+        more=" ray: the same, and each of the --workers is a process of a Ray cluster, for very long texts.",
     ),
     address=click.option(
         "--ray-address",
@@ -119,13 +116,6 @@ def translate_file(
 ) -> None:
     """Translate the lines of a file. What is done is kept in a folder beside the output until all is done.
 
-    Args:
-        workers: translate blocks.
-        work: what they do with a block.
-        input_file: UTF-8 text, plain or gzip.
-        output_file: written at the end.
-        settings: whatever the output depends on, besides the bundle and the input.
-
     Raises:
         ConfigError: the output cannot be written, or the folder is that of another input or of other settings.
     """
@@ -154,5 +144,5 @@ def translate_file(
                 count += len(lines[rest[position]])
                 progress(count, starts[-1])
         with atomic_file(output_file) as file:
-            folder.assemble(len(lines), file)
+            file.writelines(folder.read(number) for number in range(len(lines)))
     print_warnings(doubts.warnings("; --json tells which") if doubts else ())

@@ -11,6 +11,10 @@ from typing import Any
 
 import click
 
+from edgeformer_runtime.bundle.generation import Generation
+from edgeformer_runtime.decoding.option_values import Flag, Ids, Whole
+from edgeformer_runtime.decoding.options import declared
+from edgeformer_runtime.engine import ENGINES
 from edgeformer_runtime.errors import EdgeformerError
 
 Command = Callable[..., Any]
@@ -26,10 +30,6 @@ def group(argument: str, **declarations: Declaration) -> Declaration:
     ... def translate(search: DecodeChanges) -> None: ...
 
     Errors that the command raises name the options as the command line does: `--beam` instead of `beam_size`.
-
-    Args:
-        argument: the command's parameter.
-        declarations: the options, each by its key in the dictionary.
     """
 
     def decorate(command: Command) -> Command:
@@ -56,6 +56,30 @@ def group(argument: str, **declarations: Declaration) -> Declaration:
     return decorate
 
 
+def decode_option(name: str) -> Declaration:
+    """An option of the command line as it is declared in :class:`DecodeOptions`. What is not given is ``None``, or
+    without effect; the model's defaults count then."""
+    default, option = declared()[name]
+    match option.values:
+        case Flag():
+            # One that can be turned off may be neither, so that the model's default counts.
+            settings: dict[str, Any] = {"default": None} if "/" in option.flag else {"is_flag": True}
+        case Ids():
+            settings = {"multiple": True, "metavar": option.flag.rpartition("-")[2].upper()}
+        case Whole(least):
+            settings = {"type": click.IntRange(least)}
+        case _:
+            settings = {"type": float}
+    told = option.help
+    if name in Generation.__struct_fields__:
+        told += " Default: the model's."
+    elif default is None:
+        told += " Default: the model's limit."
+    elif "type" in settings:
+        told += f" Default: {default:g}."
+    return click.option(option.flag, help=told, **settings)
+
+
 class BundlePath(click.Path):
     """A bundle's folder, also given as the name of a model; see ``edgeformer models``."""
 
@@ -73,15 +97,18 @@ bundle = click.argument("bundle", type=BundlePath())
 data_folder = click.option(
     "--data", "data_dir", type=click.Path(path_type=Path), help="Folder to look for the corpus files in."
 )
-beam = click.option(
-    "--beam", type=click.IntRange(1), help="Hypotheses kept per sentence; 1 is greedy search. Default: the model's."
+overrides = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a key of the recipe, such as train.max_steps=500 or data.max_words=50; may be repeated.",
 )
-length_penalty = click.option(
-    "--length-penalty", type=float, help="Exponent of the length by which scores are divided. Default: the model's."
-)
-batch_tokens = click.option(
-    "--batch-tokens", type=click.IntRange(1), default=4096, show_default=True, help="Maximum batch size in tokens."
-)
+beam = decode_option("beam_size")
+length_penalty = decode_option("length_penalty")
+batch_tokens = decode_option("max_batch_tokens")
+search = group("search", **{name: decode_option(name) for name, (_, option) in declared().items() if option.flag})
+"""Passes the argument ``search``, a dictionary of ``DecodeChanges``."""
 trusted_keys = click.option(
     "--trusted-key",
     "trusted_keys",
@@ -103,12 +130,23 @@ shortlist = click.option(
 device = click.option(
     "--device", default="cpu", show_default=True, help="cpu or cuda; CUDA requires an fp16 or fp32 bundle."
 )
+
+
+def engine_option(name: str, *others: str, more: str = "") -> Declaration:
+    """The option ``--engine``, whose parameter has a name, perhaps with other choices and more help."""
+    auto = "What runs the model; auto takes the kernels if they are installed and the bundle has a plan for them."
+    choice = click.Choice(["auto", *ENGINES, *others])
+    return click.option("--engine", name, type=choice, default="auto", show_default=True, help=auto + more)
+
+
+engine = engine_option("engine")
 threads = click.option(
     "--threads",
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="CPU threads per operator; 0 for as many as are useful for a model of this size.",
+    help="CPU threads per operator; 0 for as many as are useful for a model of this size. The kernels use one thread "
+    "for a batch, and several batches at a time.",
 )
 worker_threads = click.option(
     "--threads",

@@ -26,8 +26,10 @@ from edgeformer_runtime.errors import DataError, InputError
 )
 @click.option("--target", required=True, type=click.Path(path_type=Path), help="Its translation, line by line.")
 @click.option("--no-end-token", is_flag=True, help="Leave out the end token of each translation.")
-@options.batch_tokens
-@options.group("engine", truncate=options.truncate, device=options.device, threads=options.threads)
+@options.group("limits", max_batch_tokens=options.batch_tokens)
+@options.group(
+    "engine", truncate=options.truncate, device=options.device, threads=options.threads, engine=options.engine
+)
 @click.option(
     "--json",
     "as_json",
@@ -39,7 +41,7 @@ def score(
     source: Path,
     target: Path,
     no_end_token: bool,
-    batch_tokens: int,
+    limits: dict[str, int],
     engine: dict[str, Any],
     as_json: bool,
 ) -> None:
@@ -55,20 +57,14 @@ def score(
     for pairs in _pairs(source, target):
         texts, targets = zip(*pairs, strict=True)
         try:
-            scores = translator.score(texts, targets, end_token=not no_end_token, max_batch_tokens=batch_tokens)
+            scores = translator.score(texts, targets, end_token=not no_end_token, **limits)
         except InputError as error:
             raise error.at(done + error.index) from None
         done += len(pairs)
         for result in scores:
             if as_json:
-                record = {
-                    "log_probability": result.log_probability,
-                    "mean": result.mean,
-                    "tokens": result.tokens,
-                    "ids": result.ids,
-                    "token_scores": result.token_scores,
-                }
-                echo(msgspec.json.encode(record).decode())
+                names = ("log_probability", "mean", "tokens", "ids", "token_scores")
+                echo(msgspec.json.encode({name: getattr(result, name) for name in names}).decode())
             else:
                 echo(f"{result.log_probability:.4f}\t{result.mean:.4f}")
 

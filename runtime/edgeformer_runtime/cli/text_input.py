@@ -40,16 +40,24 @@ def line_blocks(
     if text:
         yield iter([[_argument(word) for word in text]])
     elif input_file is None or str(input_file) == "-":
-        if sys.stdin is None:
-            raise DataError("Standard input is closed; give TEXT, or a file with --input.")
-        stdin: Any = sys.stdin.buffer  # a BufferedReader, whose `read1` the type does not promise
-        yield _blocks(stdin.read1, "standard input", keep_returns)
+        yield _blocks(standard_input().read1, "standard input", keep_returns)
     elif input_file.suffix.lower() == ".gz":
         with gzip.open(input_file) as packed:
             yield _blocks(packed.read, str(input_file), keep_returns)
     else:
         with input_file.open("rb") as plain:
             yield _blocks(plain.read1, str(input_file), keep_returns)
+
+
+def standard_input() -> Any:
+    """Standard input as bytes: a ``BufferedReader``, whose ``read1`` the type of ``sys.stdin`` does not promise.
+
+    Raises:
+        DataError: it is closed.
+    """
+    if sys.stdin is None:
+        raise DataError("Standard input is closed; give TEXT, or a file with --input.")
+    return sys.stdin.buffer
 
 
 def _argument(word: str) -> str:

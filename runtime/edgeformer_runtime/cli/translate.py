@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgeformer_runtime.cli import options, search_options
+from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.distributed import (
     Block,
     BlockOutput,
@@ -22,7 +22,7 @@ from edgeformer_runtime.cli.distributed import (
     translated_text_lines,
     uses_ray,
 )
-from edgeformer_runtime.cli.output import atomic_text, console, print_warnings, refuse_folder, refuse_input
+from edgeformer_runtime.cli.output import atomic_text, console, print_warnings, refuse_input
 from edgeformer_runtime.cli.terminal import visible
 from edgeformer_runtime.cli.text_input import line_blocks
 from edgeformer_runtime.cli.translating.chosen_input import (
@@ -50,12 +50,6 @@ if TYPE_CHECKING:
     from edgeformer_runtime.translator import Translator
 
 
-def _png(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    if value and Path(value).suffix.lower() != ".png":
-        raise click.BadParameter(f"`{value}` does not end in .png; put BUNDLE and TEXT before --attention.")
-    return value
-
-
 @click.command()
 @options.bundle
 @click.argument("text", nargs=-1)
@@ -69,7 +63,7 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
     "-o", "--output", "output_file", type=click.Path(path_type=Path), help="Output file, written only on success."
 )
 @whole_texts
-@search_options.search
+@options.search
 @click.option("--target-prefix", metavar="TEXT", help="Begin every translation with this text.")
 @options.group(
     "engine",
@@ -96,12 +90,8 @@ def _png(context: click.Context, parameter: click.Parameter, value: str | None) 
 )
 @click.option(
     "--attention",
-    is_flag=False,
-    flag_value="",
-    metavar="[FILE.png]",
-    callback=_png,
-    help="Draw which source tokens each target token of one TEXT attends to, as attention.png by default. With --json, "
-    "print the weights of every line, and draw a picture only if FILE.png is given. Put it after TEXT.",
+    is_flag=True,
+    help="With --lines and --json, add which source tokens each target token attends to: the weights of every line.",
 )
 def translate(
     bundle: Path,
@@ -115,7 +105,7 @@ def translate(
     cluster: dict[str, str],
     trusted_keys: tuple[Path, ...],
     as_json: bool,
-    attention: str | None,
+    attention: bool,
 ) -> None:
     """Translate text with a bundle.
 
@@ -130,7 +120,7 @@ def translate(
     """
     if text and input_file is not None:
         raise click.UsageError("Give TEXT or --input, not both.")
-    single = ("--target-prefix", target_prefix is not None), ("--attention", attention is not None)
+    single = ("--target-prefix", target_prefix is not None), ("--attention", attention)
     check_options(whole, search, *single)
     chosen = chosen_input(text, input_file, whole)
     check_output(chosen, output_file, whole, as_json=as_json)
@@ -139,7 +129,7 @@ def translate(
     if uses_ray(cluster):
         if chosen.file is None or str(chosen.file) == "-" or output_file is None:
             raise click.UsageError("--engine ray needs --input FILE and --output FILE.")
-        if attention is not None or "format" in whole or chosen.kind:
+        if attention or "format" in whole or chosen.kind:
             raise click.UsageError("--attention, --format and documents cannot be combined with --engine ray.")
         translator = _opened(bundle, trusted_keys, {**engine, "workers": 1, "threads": 1})
         work, settings = _work(translator, whole, search, target_prefix, as_json=as_json)
@@ -147,6 +137,9 @@ def translate(
         workers = ray_workers(translator, engine, cluster)
         translate_file(workers, work, chosen.file, output_file, settings)
         return
+    if attention and not as_json:
+        raise click.UsageError("--attention needs --json.")
+    engine["engine"] = cluster["engine"]
     opened = partial(_opened, bundle, trusted_keys, engine, many=bool(chosen.file))
     if whole["lines"]:
         _translate_lines(opened, text, input_file, output_file, search, target_prefix, attention, as_json=as_json)
@@ -213,21 +206,20 @@ def _translate_lines(
     output_file: Path | None,
     search: DecodeChanges,
     target_prefix: str | None,
-    attention: str | None,
+    attention: bool,
     *,
     as_json: bool,
 ) -> None:
     """Translate lines of one sentence each."""
+    from edgeformer_runtime.attention import attentive
     from edgeformer_runtime.text.results import plausible
 
-    picture = _picture(attention, text, output_file, as_json=as_json)
     translator = opened()
     decoding = _decoding(translator, search, target_prefix, as_json=as_json)
-    if attention is not None:
-        translator.session.open_attention()  # a bundle without attention is an error before any work
-    weights = None
+    if attention:
+        attentive(translator.session)  # a bundle without attention is an error before any work
     with line_blocks(text, input_file) as blocks, _writer(output_file) as write:
-        attended = _attended(translator, blocks, decoding, target_prefix, with_attention=attention is not None)
+        attended = _attended(translator, blocks, decoding, target_prefix, with_attention=attention)
         for number, (translation, weights) in enumerate(attended, 1):
             if translation.error is not None:
                 raise translation.error
@@ -236,25 +228,6 @@ def _translate_lines(
             if note := truncation_note(number, translation):
                 console(stderr=True).print(note)
             write(json_line(translation, weights) if as_json else plain_lines(translation, decoding.n_best))
-    if picture is not None and weights is not None:
-        from edgeformer_runtime.cli.translating.attention_map import draw_attention
-
-        draw_attention(weights, picture)
-
-
-def _picture(attention: str | None, text: tuple[str, ...], output_file: Path | None, *, as_json: bool) -> Path | None:
-    """Return the file to draw the attention of TEXT to, if that is asked for. Checks everything before the work."""
-    if attention is None or (as_json and not attention):
-        return None
-    if len(text) != 1 or not text[0].strip():
-        raise click.UsageError("A picture shows the attention of one TEXT; for many lines, give --json --attention.")
-    path = Path(attention or "attention.png")
-    refuse_folder(path)
-    if output_file is not None and path.resolve() == output_file.resolve():
-        raise click.UsageError(f"The picture would replace `{output_file}`; give --attention another name.")
-    from edgeformer_runtime.cli.translating import attention_map  # noqa: F401  # which needs matplotlib
-
-    return path
 
 
 def _decoding(
@@ -265,7 +238,7 @@ def _decoding(
 
     from edgeformer_runtime.target import prefix_ids
 
-    search["return_scores"] = as_json or search["n_best"] > 1
+    search["return_scores"] = as_json or search.get("n_best", 1) > 1
     decoding = translator.options(**search)
     if decoding.n_best > decoding.places and not (decoding.is_sampling or decoding.return_alternatives):
         raise OptionError(f"`--nbest` must be at most `--beam` ({decoding.places}), but is {decoding.n_best}.")

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     help="Beam size to compare; may be repeated. Default: 1 and the bundle's own.",
 )
 @options.trusted_keys
-@click.option("--device", default="cpu", show_default=True, help="cpu, or cuda for fp16 and fp32 bundles.")
-@click.option("--threads", type=click.IntRange(0), default=0, help="CPU threads; 0 for as many as are useful.")
+@options.device
+@options.threads
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def verify(
     bundle: Path,
@@ -109,9 +109,9 @@ def _check(
 
     opened = open_bundle(bundle, trusted_keys=trusted_keys or None)
     operators = check_operators(opened)
-    translator = Translator.open(opened, device=device, threads=threads, shortlist=False)
+    translator = Translator.open(opened, device=device, threads=threads, shortlist=False, engine="onnxruntime")
     if opened.has_attention:
-        translator.session.open_attention()  # which is otherwise opened on use
+        translator.session.onnxruntime.open_attention()  # which is otherwise opened on use
     machine = this_machine(translator.session.device)
     with stages({"golden": "Running golden examples", "compare": "Comparing with torch"}, quiet=quiet) as progress:
         progress("golden", 0.0)
@@ -145,7 +145,7 @@ def _print_device(files: int, machine: Machine, operators: Operators, golden: Go
     out.print(
         f"Golden examples: {golden.cases - golden.failed} of {golden.cases} ok{empty}, largest score difference "
         f"{golden.max_score_difference:.2e} (tolerance {golden.score_tolerance:.0e}), smallest margin of logits "
-        f"{golden.min_margin:.2g}"
+        f"{golden.min_margin:.2g}; run by {' and '.join(golden.engines)}"
     )
     for graph in traces.graphs:
         largest, overall = (

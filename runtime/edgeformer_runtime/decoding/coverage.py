@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from edgeformer_runtime.attention import attention_weights
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Request
 from edgeformer_runtime.decoding.search import Hypothesis
-from edgeformer_runtime.decoding.session import AttentiveSession, FloatArray, StepSession
+from edgeformer_runtime.decoding.session import FloatArray, StepSession
 
 
 def ranked_by_coverage(
@@ -35,7 +34,7 @@ def ranked_by_coverage(
         for hypothesis in hypotheses
     ]
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
-    weights = iter(attention_weights(cast(AttentiveSession, session), sources, targets, options.max_batch_tokens))
+    weights = iter(attention_weights(session, sources, targets, options.max_batch_tokens))
     ranked = []
     for hypotheses in results:
         scored = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -29,6 +29,7 @@ from edgeformer_runtime.decoding.session import (
     SearchSession,
     SizedSession,
     StepSession,
+    WholeSearchSession,
 )
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.limits import GIB, MAX_DECODING_BYTES, MAX_WORKERS
@@ -73,6 +74,10 @@ class Counters:
         mine.update({name: value + theirs[name] for name, value in mine.items()}, peak_state_bytes=peak)
 
 
+Done = Callable[[int, list[Hypothesis]], object]
+"""Takes the position of a sentence and its hypotheses, best first."""
+
+
 def decode(
     session: StepSession,
     sources: Sequence[Sequence[int]],
@@ -82,6 +87,7 @@ def decode(
     prefixes: Sequence[Sequence[int]] | None = None,
     workers: int = 1,
     stops: Sequence[Stop | None] | None = None,
+    done: Done | None = None,
 ) -> list[list[Hypothesis]]:
     """Decode sentences. Outputs are in the order of the sources and independent of batching.
 
@@ -95,6 +101,8 @@ def decode(
         workers: number of batches decoded at a time, each in its own thread, sharing the weights; fewer if they do
             not fit in memory together.
         stops: what gives each sentence up before it is complete, asked before every step.
+        done: called with sentences that are complete before the others of their batch are. Engines that search by
+            themselves, and options that choose among the results of a search, do not call it.
 
     Returns:
         For each sentence, ``n_best`` hypotheses, best first; an empty list if it was given up.
@@ -108,34 +116,45 @@ def decode(
     started = time.perf_counter()
     requests = make_requests(session, sources, prefixes, options, stops)
 
-    def decoded(requests: Sequence[Request], options: DecodeOptions) -> list[list[Hypothesis]]:
-        return _decode_requests(session, requests, options, counters, workers)
+    def decoded(
+        requests: Sequence[Request], options: DecodeOptions, done: Done | None = None
+    ) -> list[list[Hypothesis]]:
+        return _decode_requests(session, requests, options, counters, workers, done)
 
     if options.return_alternatives:
         results = decode_alternatives(decoded, requests, options, session.special)
     elif options.is_sampling:
-        samples = decoded(requests, options)
-        groups = [samples[start : start + options.n_best] for start in range(0, len(samples), options.n_best)]
-        results = [
-            sorted((sample for (sample,) in group), key=lambda sample: sample.score or 0.0, reverse=True)
-            if all(group)
-            else []
-            for group in groups
-        ]
+        results = _grouped(decoded(requests, options), options.n_best)
     elif options.coverage_penalty:
         results = decoded(requests, replace(options, n_best=options.places + options.beam_size))
         results = ranked_by_coverage(session, requests, results, options)
         results = [hypotheses[: options.n_best] for hypotheses in results]
     else:
-        results = decoded(requests, options)
+        results = decoded(requests, options, done)
     counters.sentences += len(sources)
     counters.tokens += sum(len(best.ids) + best.finished for hypotheses in results for best in hypotheses[:1])
     counters.total_seconds += time.perf_counter() - started
     return results
 
 
+def _grouped(samples: Sequence[list[Hypothesis]], count: int) -> list[list[Hypothesis]]:
+    """The samples of each sentence, best first; an empty list if one of them was given up."""
+    groups = [samples[start : start + count] for start in range(0, len(samples), count)]
+    return [
+        sorted((sample for (sample,) in group), key=lambda sample: sample.score or 0.0, reverse=True)
+        if all(group)
+        else []
+        for group in groups
+    ]
+
+
 def _decode_requests(
-    session: StepSession, requests: Sequence[Request], options: DecodeOptions, counters: Counters, workers: int
+    session: StepSession,
+    requests: Sequence[Request],
+    options: DecodeOptions,
+    counters: Counters,
+    workers: int,
+    done: Done | None,
 ) -> list[list[Hypothesis]]:
     """Decode requests in batches, several at a time."""
     batches, workers = _fitting(session, requests, list(request_batches(session, requests, options)), options, workers)
@@ -144,7 +163,9 @@ def _decode_requests(
         spent = Counters()
         given_up = _stopped(requests, batch)
         batch = [index for index in batch if index not in given_up]
-        hypotheses = _decode_batch(session, [requests[index] for index in batch], options, spent) if batch else []
+        done_here = None if done is None else lambda index, found: done(batch[index], found)
+        chosen = [requests[index] for index in batch]
+        hypotheses = _decode_batch(session, chosen, options, spent, done_here) if batch else []
         return dict(zip(batch, hypotheses, strict=True)), spent
 
     results: list[list[Hypothesis]] = [[] for _ in requests]
@@ -202,9 +223,24 @@ def _fitting(
 
 
 def _decode_batch(
-    session: StepSession, requests: Sequence[Request], options: DecodeOptions, counters: Counters
+    session: StepSession,
+    requests: Sequence[Request],
+    options: DecodeOptions,
+    counters: Counters,
+    done: Done | None,
 ) -> list[list[Hypothesis]]:
-    *_, search = search_steps(session, requests, options, counters)
+    if _has(type(session), WholeSearchSession):
+        found = cast(WholeSearchSession, session).search(requests, options, counters)
+        if found is not None:
+            return found
+    live = set(range(len(requests)))
+    for search in search_steps(session, requests, options, counters):
+        if done is not None:
+            ended = live.difference(search.sentence.tolist())
+            for index in ended:
+                if hypotheses := search.hypotheses(index):  # none if it was given up
+                    done(index, hypotheses)
+            live -= ended
     return search.finish()
 
 
@@ -246,7 +282,7 @@ def search_steps(
             yield search
             break
         step(token)
-    is_first = True
+    is_first, may_stop = True, any(request.stop is not None for request in requests)
     while not search.is_finished:
         logits, listed = step(search.token), None if listing is None else listing.listed
         if listing is not None and listed is not None and processors:
@@ -257,7 +293,7 @@ def search_steps(
         if is_first:
             counters.first_token_seconds += clock() - begin
             is_first = False
-        if given_up := _stopped(requests, set(search.sentence.tolist())):
+        if may_stop and (given_up := _stopped(requests, set(search.sentence.tolist()))):
             advance = advance.then(search.drop(given_up))
         is_finished = search.is_finished
         if is_finished or advance.sentences is not None:  # a state is largest before sentences are dropped

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Protocol, TypedDict
+from typing import Any, TypedDict
 
+from edgeformer_runtime.decoding.option_values import SMALLEST, Declared, Flag, Ids, Real, Values, Whole
 from edgeformer_runtime.errors import OptionError
-from edgeformer_runtime.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_OPTION
+from edgeformer_runtime.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY
 
 Token = int | str
 """A token id; or, where a translator turns tokens into ids, a token as the target vocabulary writes it."""
@@ -18,85 +19,19 @@ TokensOrText = str | Sequence[Token]
 """Tokens, or text, which a translator's target tokenizer encodes."""
 
 
-class Values(Protocol):
-    """The values that an option may have."""
-
-    def problem(self, value: Any) -> str | None:
-        """Say what a value must be instead, as in "must be at least 1"; ``None`` if it is valid."""
+def _option(default: Any, values: Values, flag: str = "", help: str = "", served: Values | None = None) -> Any:
+    return field(default=default, metadata={"declared": Declared(values, flag, help, served)})
 
 
-@dataclass(frozen=True)
-class Whole:
-    """Whole numbers between two bounds."""
-
-    least: int
-    most: int = MAX_OPTION
-
-    def problem(self, value: Any) -> str | None:
-        """See :class:`Values`."""
-        if not isinstance(value, int) or isinstance(value, bool):
-            return "must be a whole number"
-        if value < self.least:
-            return f"must be at least {self.least}"
-        return f"must be at most {self.most:,}" if value > self.most else None
-
-
-@dataclass(frozen=True)
-class Real:
-    """Numbers between two bounds."""
-
-    words: str
-    """The range in words."""
-    least: float
-    most: float
-
-    def problem(self, value: Any) -> str | None:
-        """See :class:`Values`."""
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            return "must be a number"
-        return None if self.least <= value <= self.most else f"must be {self.words}"
-
-
-@dataclass(frozen=True)
-class Flag:
-    """``True`` and ``False``."""
-
-    def problem(self, value: Any) -> str | None:
-        """See :class:`Values`."""
-        return None if isinstance(value, bool) else "must be True or False"
-
-
-@dataclass(frozen=True)
-class Ids:
-    """Sequences of token ids, or of such sequences."""
-
-    nested: bool = False
-
-    def problem(self, value: Any) -> str | None:
-        """See :class:`Values`."""
-        if not self.nested:
-            return None if _is_ids(value) else "must be a list of token ids"
-        if _is_list(value) and all(_is_ids(item) and len(item) for item in value):
-            return None
-        return "must be a list of lists of token ids, none of them empty"
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
-
-
-def _is_ids(value: Any) -> bool:
-    return _is_list(value) and all(Whole(0).problem(item) is None for item in value)
-
-
-_POSITIVE = math.ulp(0.0)
-"""The smallest positive number."""
-POSITIVE = Real("positive and finite", _POSITIVE, sys.float_info.max)
-PENALTY = Real(f"from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}", -MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY)
-
-
-def _option(default: Any, values: Values) -> Any:
-    return field(default=default, metadata={"values": values})
+_COUNT = Whole(0, 65_536)
+_LENGTH = Whole(1, 65_536)
+_FACTOR = Real("from 0.01 to 100", 0.01, 100)
+_POSITIVE = Real("positive and finite", SMALLEST, sys.float_info.max)
+_PROBABILITY = Real("from 0 to 1", 0, 1)
+_TOP_P = Real("above 0 and at most 1", SMALLEST, 1)
+_PENALTY = Real(f"from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}", -MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY)
+_COVERAGE = Real("from 0 to 100", 0, 100)
+_RATIO = Real("from 0 to 1000", 0, 1000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,85 +47,182 @@ class DecodeOptions:
     model begins every target with, such as that of a language, count in it too, as in Transformers.
     """
 
-    beam_size: int = _option(4, Whole(1, MAX_BEAM_SIZE))
+    beam_size: int = _option(
+        4, Whole(1, MAX_BEAM_SIZE), "--beam", "Hypotheses kept per sentence; 1 is greedy search.", Whole(1, 32)
+    )
     """Hypotheses kept per sentence (K); 1 is greedy search."""
-    n_best: int = _option(1, Whole(1, MAX_BEAM_SIZE))
+    n_best: int = _option(1, Whole(1, MAX_BEAM_SIZE), "--nbest", "Translations per sentence, best first.", Whole(1, 32))
     """Hypotheses returned per sentence, best first; at most ``beam_size * patience``, except in sampling and with
     ``return_alternatives``."""
-    patience: float = _option(1.0, Real("above 0 and at most 100", _POSITIVE, 100))
+    patience: float = _option(
+        1.0,
+        Real("above 0 and at most 100", SMALLEST, 100),
+        "--patience",
+        "Finish a sentence when it has --beam times this many finished hypotheses.",
+        Real("above 0 and at most 10", SMALLEST, 10),
+    )
     """In beam search, a sentence is finished when it has ``beam_size * patience`` finished hypotheses, rounded (Kasai
     et al. 2022, "A Call for Clarity in Beam Search")."""
-    beam_shrinks: bool = _option(False, Flag())
+    beam_shrinks: bool = _option(
+        False,
+        Flag(),
+        "--beam-shrinks/--beam-refills",
+        "Whether a finished hypothesis shrinks the beam by one, as in Marian.",
+    )
     """In beam search, each finished hypothesis leaves one place fewer for unfinished ones, as in Marian."""
-    early_stopping: bool = _option(True, Flag())
+    early_stopping: bool = _option(
+        True,
+        Flag(),
+        "--early-stopping/--no-early-stopping",
+        "Whether a sentence ends at the --beam-th finished hypothesis, even if an unfinished one scores higher.",
+        Flag(),
+    )
     """In beam search, a sentence is finished when it has as many finished hypotheses as ``patience`` says. Otherwise,
     it continues until no unfinished one, divided by its present length, scores higher than the worst of that many, as
     is the default in Transformers."""
-    length_penalty: float = _option(1.0, PENALTY)
+    length_penalty: float = _option(
+        1.0, _PENALTY, "--length-penalty", "Exponent of the length by which scores are divided.", _PENALTY
+    )
     """Exponent of the length by which log-probabilities are divided; 0 leaves them undivided, larger values favor
     longer output."""
-    length_includes_end: bool = _option(True, Flag())
+    length_includes_end: bool = _option(
+        True,
+        Flag(),
+        "--length-includes-end/--length-excludes-end",
+        "Whether the length of --length-penalty counts the end token.",
+    )
     """Count the end token in that length, as fairseq, Marian, CTranslate2 and Transformers do."""
-    coverage_penalty: float = _option(0.0, Real("from 0 to 100", 0, 100))
+    coverage_penalty: float = _option(
+        0.0, _COVERAGE, "--coverage-penalty", "Weight of a penalty on source tokens that get no attention.", _COVERAGE
+    )
     """Weight of a penalty on source tokens that the output does not attend to, which is added to the scores of finished
     hypotheses (Wu et al. 2016, equation 14). Needs a model with attention weights, and computes them for all finished
     hypotheses."""
-    min_length: int = _option(0, Whole(0))
+    min_length: int = _option(0, Whole(0), "--min-length", "Minimum number of tokens.", _COUNT)
     """Minimum number of tokens before the end token."""
-    max_length: int | None = _option(None, Whole(1))
+    max_length: int | None = _option(None, Whole(1), "--max-length", "Maximum number of tokens.", _LENGTH)
     """Maximum number of tokens, end token included; ``None`` uses the model's limit, which also caps larger values."""
-    max_len_a: float = _option(0.0, Real("from 0 to 1000", 0, 1000))
+    max_len_a: float = _option(
+        0.0, _RATIO, "--max-len-a", "Limit each output to A times the source length plus B tokens.", _RATIO
+    )
     """Limit each output to ``max_len_a * source_length + max_len_b`` tokens, end tokens included on both sides, as
     fairseq does; no limit if both are 0. At least one token is generated, also after a target prefix."""
-    max_len_b: int = _option(0, Whole(0))
+    max_len_b: int = _option(0, Whole(0), "--max-len-b", "B of --max-len-a.", _COUNT)
     """See ``max_len_a``."""
-    max_ngram_repeats: int = _option(0, Whole(0))
+    max_ngram_repeats: int = _option(
+        0,
+        Whole(0),
+        "--max-ngram-repeats",
+        "Stop an output that ends with the same n-gram this many times in a row; 0 disables it.",
+        _COUNT,
+    )
     """Stop a hypothesis, unfinished, that ends with an n-gram repeated this often in a row, for n from 1 to 8; 0 stops
     none."""
-    max_input_length: int | None = _option(None, Whole(1))
+    max_input_length: int | None = _option(
+        None, Whole(1), "--max-input-length", "Truncate lines to this number of tokens."
+    )
     """Truncate sources to this number of tokens, end token included. A translator applies it; ``None`` is the model's
     limit."""
-    no_repeat_ngram_size: int = _option(0, Whole(0))
+    no_repeat_ngram_size: int = _option(
+        0, Whole(0), "--no-repeat-ngram", "Forbid repeating n-grams of this size; 0 allows all.", _COUNT
+    )
     """Forbid repeating n-grams of this size; 0 allows all."""
-    repetition_penalty: float = _option(1.0, POSITIVE)
+    repetition_penalty: float = _option(
+        1.0,
+        _POSITIVE,
+        "--repetition-penalty",
+        "Values above 1 make tokens that were generated before less likely.",
+        _FACTOR,
+    )
     """Divide positive logits, and multiply negative ones, of tokens that were generated before (Keskar et al. 2019); 1
     has no effect."""
-    suppress_tokens: Sequence[Token] = _option((), Ids())
+    suppress_tokens: Sequence[Token] = _option(
+        (), Ids(), "--suppress-token", "Never generate this token; may be repeated."
+    )
     """Tokens that are never generated."""
-    suppress_sequences: Sequence[TokensOrText] = _option((), Ids(nested=True))
+    suppress_sequences: Sequence[TokensOrText] = _option(
+        (),
+        Ids(nested=True),
+        "--suppress-sequence",
+        "Never generate the tokens of this text in a row; may be repeated.",
+        Ids(nested=True),
+    )
     """Sequences of tokens that are never generated: after all tokens of a sequence but the last, its last token is
     forbidden. A text stands for its tokens at the start of a sentence and after a space; it may still be generated in
     other tokens."""
-    disable_unk: bool = _option(False, Flag())
+    disable_unk: bool = _option(False, Flag(), "--disable-unk", "Never generate the unknown token.", Flag())
     """Never generate the unknown token."""
-    prefix_bias_beta: float = _option(0.0, Real("at least 0 and below 1", 0, math.nextafter(1, 0)))
+    prefix_bias_beta: float = _option(
+        0.0,
+        Real("at least 0 and below 1", 0, math.nextafter(1, 0)),
+        "--prefix-bias-beta",
+        "Favor --target-prefix rather than force it: above 0 and below 1.",
+    )
     """If positive, the target prefix is not forced but favored: as long as the output follows the prefix, the
     probability ``p`` of its next token becomes ``(1 - beta) * p + beta``, and others become ``(1 - beta) * p``."""
-    sampling_topk: int = _option(1, Whole(0))
+    sampling_topk: int = _option(
+        1,
+        Whole(0),
+        "--sampling-topk",
+        "Sample from this number of most probable tokens; 0 samples from all, 1 searches. Requires --beam 1.",
+        _COUNT,
+    )
     """Sample each token from this number of most probable tokens, rather than search; 1 searches, 0 samples from all.
     Requires ``beam_size`` 1. ``n_best`` samples are drawn independently."""
-    sampling_topp: float = _option(1.0, Real("above 0 and at most 1", _POSITIVE, 1))
+    sampling_topp: float = _option(
+        1.0,
+        _TOP_P,
+        "--sampling-topp",
+        "Sample from the most probable tokens that together have this probability.",
+        _TOP_P,
+    )
     """Sample from the most probable tokens whose probabilities, after ``sampling_topk`` and temperature, add up to at
     least this number (nucleus sampling, Holtzman et al. 2020)."""
-    sampling_temperature: float = _option(1.0, POSITIVE)
+    sampling_temperature: float = _option(
+        1.0, _POSITIVE, "--sampling-temperature", "Values above 1 make samples more random.", _FACTOR
+    )
     """Divide logits by this number before sampling; scores are those of the undivided logits."""
-    seed: int = _option(0, Whole(0))
+    seed: int = _option(0, Whole(0), "--seed", "Seed of the samples.", Whole(0))
     """Seed of the random numbers. Those of a sentence depend on the seed, its source tokens, its target prefix and the
     number of the sample only, so that the same sentence gets the same samples in every call."""
-    return_alternatives: bool = _option(False, Flag())
+    return_alternatives: bool = _option(
+        False,
+        Flag(),
+        "--alternatives",
+        "Let the --nbest translations differ in the first token after the target prefix.",
+        Flag(),
+    )
     """Return the translations that continue the ``n_best`` most probable tokens at the first position after the target
     prefix, one each, in the order of these tokens' probabilities. The end token is not among them."""
-    min_alternative_expansion_prob: float = _option(0.0, Real("from 0 to 1", 0, 1))
+    min_alternative_expansion_prob: float = _option(
+        0.0,
+        _PROBABILITY,
+        "--min-alternative-prob",
+        "Leave out alternatives whose first token is less probable.",
+        _PROBABILITY,
+    )
     """Leave out alternatives whose first token is less probable than this, except for the first alternative."""
-    max_batch_tokens: int = _option(4096, Whole(1))
+    max_batch_tokens: int = _option(4096, Whole(1), "--batch-tokens", "Maximum batch size in tokens.")
     """Maximum batch size in tokens: decoder rows times the longest source."""
     return_scores: bool = _option(True, Flag())
     """Compute scores in greedy search too, which does not need them."""
-    return_token_scores: bool = _option(False, Flag())
+    return_token_scores: bool = _option(
+        False,
+        Flag(),
+        "--token-scores",
+        "With --json, print the log-probability of each token, and the geometric mean of their probabilities as "
+        "confidence.",
+    )
     """Return the log-probability of each token."""
     return_attention: bool = _option(False, Flag())
     """Return attention weights; a translator computes them, if the model has them."""
-    replace_unknowns: bool = _option(False, Flag())
+    replace_unknowns: bool = _option(
+        False,
+        Flag(),
+        "--replace-unknowns",
+        "Replace unknown tokens with the source text that they attend to most.",
+        Flag(),
+    )
     """In text, replace each unknown token with the source token that it attends to most, the end token excepted. A
     translator does so, if the model has attention weights."""
 
@@ -198,6 +230,11 @@ class DecodeOptions:
     def is_sampling(self) -> bool:
         """Whether tokens are sampled."""
         return self.sampling_topk != 1
+
+    @property
+    def rows(self) -> int:
+        """Rows of a sentence that are searched at a time."""
+        return max(1, self.beam_size) * (self.n_best if self.is_sampling or self.return_alternatives else 1)
 
     @property
     def places(self) -> int:
@@ -228,7 +265,7 @@ class DecodeOptions:
             value = getattr(self, option.name)
             if value is option.default:
                 continue
-            problem = option.metadata["values"].problem(value)
+            problem = option.metadata["declared"].values.problem(value)
             if problem:
                 yield f"`{option.name}` {problem}, but is {value!r}"
 
@@ -258,6 +295,11 @@ class DecodeOptions:
             yield "`beam_shrinks` and a `patience` above 1 cannot be combined"
         if self.beam_shrinks and not self.early_stopping:
             yield "`beam_shrinks` needs `early_stopping`"
+
+
+def declared() -> dict[str, tuple[Any, Declared]]:
+    """The default of every option, and what is declared of it, by name."""
+    return {option.name: (option.default, option.metadata["declared"]) for option in fields(DecodeOptions)}
 
 
 def check_count(name: str, value: object, least: int, most: int) -> None:

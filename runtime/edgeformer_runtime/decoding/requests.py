@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, ParamSpec, TypeVar
@@ -71,7 +71,7 @@ class Stop:
             TimedOutError: its deadline has passed.
         """
         if self.is_set() and self.error is not None:
-            raise self.error
+            raise copy(self.error)  # with its traceback, this would hold the frames that hold this
 
 
 async def in_thread(
@@ -88,6 +88,8 @@ async def in_thread(
         arguments: its arguments.
         settings: its keyword arguments; ``cancel`` may be a function here.
     """
+    import asyncio  # takes a tenth of the time in which a small model opens
+
     gone = threading.Event()
     named: dict[str, Any] = dict(settings)
     cancel = named.pop("cancel", None)
@@ -145,11 +147,9 @@ def make_requests(
     prefixes = [()] * len(sources) if prefixes is None else prefixes
     stops = [None] * len(sources) if stops is None else stops
     for index, (source, prefix, stop) in enumerate(zip(sources, prefixes, stops, strict=True)):
-        limit = length_limit(session, options)
-        check_prefix(index, prefix, limit)
+        check_prefix(index, prefix, length_limit(session, options))
         forced, bias = ((), tuple(prefix)) if options.prefix_bias_beta else (tuple(prefix), ())
-        if options.max_len_a or options.max_len_b:
-            limit = min(limit, max(len(forced) + 1, int(options.max_len_a * len(source)) + options.max_len_b))
+        limit = length_limit(session, options, len(source), len(forced))
         samples = options.n_best if options.is_sampling else 1
         requests += [
             Request(source=source, prefix=forced, limit=limit, bias=bias, sample=sample, stop=stop)
@@ -158,10 +158,20 @@ def make_requests(
     return requests
 
 
-def length_limit(session: StepSession, options: DecodeOptions) -> int:
-    """Return the maximum number of output tokens, end token included."""
+def length_limit(session: StepSession, options: DecodeOptions, source: int | None = None, prefix: int = 0) -> int:
+    """Return the maximum number of output tokens, end token included.
+
+    Args:
+        session: the model.
+        options: how to search.
+        source: number of source tokens, on which the limit may depend; ``None`` for sources of any length.
+        prefix: number of tokens that the output begins with.
+    """
     longest = longest_target(session)
-    return min(options.max_length or longest, longest)
+    limit = min(options.max_length or longest, longest)
+    if source is not None and (options.max_len_a or options.max_len_b):
+        limit = min(limit, max(prefix + 1, int(options.max_len_a * source) + options.max_len_b))
+    return limit
 
 
 def check_prefix(index: int, prefix: Sequence[int], limit: int) -> None:

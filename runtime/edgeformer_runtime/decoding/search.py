@@ -21,6 +21,7 @@ from edgeformer_runtime.errors import ModelError
 
 FIRST_COLUMNS = 32
 """Number of steps for which there is room at first."""
+_NO_LIMIT = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,15 @@ class Search(Protocol):
             sentences: their indices in the batch; some of :attr:`sentence`.
         """
 
+    def hypotheses(self, sentence: int) -> list[Hypothesis]:
+        """Return the hypotheses of a sentence that is finished, best first.
+
+        Args:
+            sentence: its index in the batch, which is not one of :attr:`sentence` any more.
+        """
+
     def finish(self) -> list[list[Hypothesis]]:
-        """Return the hypotheses of every sentence, best first, once the search is finished."""
+        """Return the hypotheses of every sentence, once the search is finished."""
 
 
 class _BatchSearch:
@@ -173,6 +181,15 @@ class _BatchSearch:
         self._keep(alive)
         return Kept((alive[:, None] * width + np.arange(width)).ravel(), alive)
 
+    def hypotheses(self, sentence: int) -> list[Hypothesis]:
+        """See :class:`Search`."""
+        best = sorted(self._results[sentence], key=lambda hypothesis: hypothesis.score or 0.0, reverse=True)
+        return best[: self._options.n_best]
+
+    def finish(self) -> list[list[Hypothesis]]:
+        """See :class:`Search`."""
+        return list(map(self.hypotheses, range(len(self._results))))
+
     def _stopped(self) -> NDArray[np.bool_] | None:
         """Whether each live row may not become longer, ``(R,)``; ``None`` if all may."""
         rows, length = len(self.token), self._tokens.length
@@ -200,7 +217,7 @@ class _BatchSearch:
     def _keep(self, sentences: IntArray) -> None:
         """Drop all sentences but these."""
         self._origin, self._limit = self._origin[sentences], self._limit[sentences]
-        self._shortest_limit = int(self._limit.min(initial=np.iinfo(np.int64).max))
+        self._shortest_limit = int(self._limit.min(initial=_NO_LIMIT))
 
     def _collect(self, sentence: int, row: int, log_probability: float, *, finished: bool) -> None:
         """Add a hypothesis of a live sentence to its results.
@@ -272,10 +289,6 @@ class GreedySearch(_BatchSearch):
         keep = packed(~ended)
         self._keep(keep)
         return Advance(keep, keep)
-
-    def finish(self) -> list[list[Hypothesis]]:
-        """See :class:`Search`."""
-        return self._results
 
     def _keep(self, sentences: IntArray) -> None:
         super()._keep(sentences)
@@ -399,12 +412,6 @@ class BeamSearch(_BatchSearch):
         allowed = np.argsort(barred, axis=1, kind="stable")[:, :count]
         value = np.take_along_axis(value, allowed, axis=1)
         return value, np.take_along_axis(token, allowed, axis=1), np.take_along_axis(parent, allowed, axis=1)
-
-    def finish(self) -> list[list[Hypothesis]]:
-        """See :class:`Search`."""
-        for results in self._results:
-            results.sort(key=lambda hypothesis: hypothesis.score or 0.0, reverse=True)
-        return [results[: self._options.n_best] for results in self._results]
 
     def _alive(self, stopped: NDArray[np.bool_] | None) -> IntArray | None:
         """Drop rows that may not become longer, and sentences that have all their hypotheses or no rows left.

@@ -9,13 +9,19 @@ The loop is independent of model family and engine. State changes in place, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol, Self, runtime_checkable
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer_runtime.bundle.manifest import SpecialTokens
+
+if TYPE_CHECKING:
+    from edgeformer_runtime.decoding.loop import Counters
+    from edgeformer_runtime.decoding.options import DecodeOptions
+    from edgeformer_runtime.decoding.requests import Request
+    from edgeformer_runtime.decoding.search import Hypothesis
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float32]
@@ -150,6 +156,22 @@ class SearchSession(Protocol):
         """Run the encoder as :meth:`StepSession.start` does, for a search.
 
         The tokens of a sentence depend on the sentence only. Tokens that are never generated are not among them.
+        """
+
+
+@runtime_checkable
+class WholeSearchSession(Protocol):
+    """A session whose engine searches by itself, by the rules of the decode loop."""
+
+    def search(
+        self, requests: Sequence[Request], options: DecodeOptions, counters: Counters
+    ) -> list[list[Hypothesis]] | None:
+        """Decode one batch to the end; ``None`` if the options need the loop.
+
+        Args:
+            requests: at least one; their prefixes have the same length.
+            options: how to search.
+            counters: counters to add times and counts to.
         """
 
 

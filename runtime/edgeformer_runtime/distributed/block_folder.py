@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 
@@ -30,11 +30,9 @@ class BlockFolder:
         """Write the result of a block; it is either there completely or not at all."""
         write_atomically(self._file(number), content)
 
-    def assemble(self, blocks: int, stream: BinaryIO) -> None:
-        """Write the results of all blocks one after the other."""
-        for number in range(blocks):
-            with self._file(number).open("rb") as file:
-                shutil.copyfileobj(file, stream)
+    def read(self, number: int) -> bytes:
+        """Return the result of a block that is done."""
+        return self._file(number).read_bytes()
 
     def _file(self, number: int) -> Path:
         return self.path / f"{number:08}"

@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 from edgeformer_runtime.bundle.open import file_sha256
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.engine.cpus import available_cpus
-from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.engine.session import BundleSession
 from edgeformer_runtime.errors import BundleError, ConfigError, DeviceError, EdgeformerError, missing_package
 from edgeformer_runtime.translator import Translator
 
 BlockT = TypeVar("BlockT")
 ResultT = TypeVar("ResultT")
-Work = Callable[[Translator[OnnxSession], BlockT], ResultT]
+Work = Callable[[Translator[BundleSession], BlockT], ResultT]
 """What a worker does with a block. It is pickled, and so are blocks and results."""
 
 IN_FLIGHT = 2
@@ -47,7 +47,7 @@ class RayWorkers:
     """Address of an existing cluster; ``None`` starts one on this machine, and stops it at the end."""
 
     @staticmethod
-    def of(translator: Translator[OnnxSession], engine: dict[str, Any], address: str | None = None) -> RayWorkers:
+    def of(translator: Translator[BundleSession], engine: dict[str, Any], address: str | None = None) -> RayWorkers:
         """Workers with the bundle that a translator has opened.
 
         Raises:
@@ -57,15 +57,12 @@ class RayWorkers:
         path = translator.bundle.path.resolve()
         return RayWorkers(path, file_sha256(path / MANIFEST_FILE), engine, address)
 
-    def map(
-        self, work: Work[BlockT, ResultT], blocks: Sequence[BlockT], *, in_order: bool = False
-    ) -> Generator[tuple[int, ResultT], None, None]:
+    def map(self, work: Work[BlockT, ResultT], blocks: Sequence[BlockT]) -> Generator[tuple[int, ResultT], None, None]:
         """Work on blocks, and yield the position and the result of each as it is ready. Close it to stop early.
 
         Args:
             work: what to do with a translator and a block.
             blocks: the blocks; Ray keeps them in its object store, on the disk if memory does not suffice.
-            in_order: yield results in the order of the blocks.
 
         Raises:
             BundleError: a worker has no bundle at the same path, or another one.
@@ -77,7 +74,7 @@ class RayWorkers:
             return
         with _cluster(self._local_cpus(), self.address) as ray:
             try:
-                for number, outcome in self._outcomes(ray, work, blocks, in_order=in_order):
+                for number, outcome in self._outcomes(ray, work, blocks):
                     if isinstance(outcome, EdgeformerError):
                         raise outcome
                     yield number, outcome
@@ -86,9 +83,7 @@ class RayWorkers:
             except ray.exceptions.RayError as error:
                 raise DeviceError(f"The Ray cluster was lost: {_first_line(error)}.") from None
 
-    def _outcomes(
-        self, ray: Any, work: Work[BlockT, ResultT], blocks: Sequence[BlockT], *, in_order: bool
-    ) -> Iterator[tuple[int, Any]]:
+    def _outcomes(self, ray: Any, work: Work[BlockT, ResultT], blocks: Sequence[BlockT]) -> Iterator[tuple[int, Any]]:
         """Results, or the errors in their place."""
         import pyarrow
 
@@ -104,7 +99,6 @@ class RayWorkers:
             num_gpus=1 if self._on_gpu else None,
         )
         results.context.enable_progress_bars = False
-        results.context.execution_options.preserve_order = in_order
         for table in results.iter_batches(batch_size=None, batch_format="pyarrow"):
             for row in table.to_pylist():
                 yield row["number"], pickle.loads(row["content"])
@@ -135,7 +129,7 @@ class _Worker:
 
     def __init__(self, workers: RayWorkers, threads: int, work: Work[Any, Any]) -> None:
         self.workers, self.threads, self.work = workers, threads, work
-        self.translator: Translator[OnnxSession] | None = None
+        self.translator: Translator[BundleSession] | None = None
 
     def __call__(self, table: Any) -> Any:
         import pyarrow
@@ -148,7 +142,7 @@ class _Worker:
             outcome = error
         return pyarrow.table({"number": table["number"], "content": [pickle.dumps(outcome)]})
 
-    def _opened(self) -> Translator[OnnxSession]:
+    def _opened(self) -> Translator[BundleSession]:
         path = self.workers.bundle
         translator = Translator.open(path, **{**self.workers.engine, "workers": 1, "threads": self.threads})
         if file_sha256(path / MANIFEST_FILE) != self.workers.manifest_sha256:

@@ -1,1 +1,6 @@
-"""The step session on ONNX Runtime: graphs, state tensors and bindings."""
+"""What runs the models of bundles: ONNX Runtime, or the kernels."""
+
+from typing import Literal, get_args
+
+Engine = Literal["onnxruntime", "kernels"]
+ENGINES: tuple[Engine, ...] = get_args(Engine)

@@ -56,7 +56,9 @@ class Binding:
     ) -> None:
         self._graph, self._tensors, self._buffer = graph, tensors, buffer
         self._resent = [(name, host[name]) for name in resent]
-        self._outputs = [argument.name for argument in graph.session.get_outputs()]
+        self._names = [argument.name for argument in graph.session.get_outputs()]
+        self._fresh: list[tuple[str, str]] = []
+        """Outputs that get a new buffer in each run, and where."""
         self._binding = binding = graph.session.io_binding()
         for name, value in host.items():
             binding.bind_ortvalue_input(name, value)
@@ -65,13 +67,19 @@ class Binding:
             if (tensor.kind == "constant" or tensor.in_place) and tensor.input_name in graph.inputs:
                 binding.bind_ortvalue_input(tensor.input_name, value)
         in_place = {tensor.output_name: tensor.name for tensor in tensors.table if tensor.in_place}
-        for name in self._outputs:  # in the graph's order, the order in which a binding returns outputs
+        for name in self._names:  # in the graph's order, the order in which a binding returns outputs
             if name in in_place:
                 binding.bind_ortvalue_output(name, tensors.values[in_place[name]])
             elif name == graph.output and buffer is not None:
                 binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(buffer))
             else:
-                binding.bind_output(name, "cpu" if name == graph.output else tensors.device)
+                self._fresh.append((name, "cpu" if name == graph.output else tensors.device))
+                binding.bind_output(*self._fresh[-1])
+
+    @property
+    def outputs(self) -> dict[str, ort.OrtValue]:
+        """All outputs of the last run by name."""
+        return dict(zip(self._names, self._binding.get_outputs(), strict=True))
 
     def run(self) -> FloatArray:
         """Run the graph once and replace the old state with its outputs.
@@ -84,13 +92,12 @@ class Binding:
             binding.bind_ortvalue_input(name, value)
         for tensor in tensors.replaced:
             binding.bind_ortvalue_input(tensor.input_name, tensors.values[tensor.name])
-            binding.bind_output(tensor.output_name, tensors.device)
-        if self._buffer is None:
-            binding.bind_output(self._graph.output, "cpu")
+        for name, device in self._fresh:
+            binding.bind_output(name, device)
         self._graph.session.run_with_iobinding(binding)
-        if self._buffer is not None and not tensors.replaced:
+        if self._buffer is not None and not self._fresh:
             return self._buffer
-        values = dict(zip(self._outputs, binding.get_outputs(), strict=True))
+        values = self.outputs
         for tensor in tensors.replaced:
             tensors.replace(tensor, values[tensor.output_name])
         output: FloatArray = values[self._graph.output].numpy() if self._buffer is None else self._buffer

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from edgeformer_runtime.limits import MAX_THREADS
+
 CPU_INFO = Path("/proc/cpuinfo")
 BYTES_PER_THREAD = 10_000_000
 """Size of the bundle for which another thread is worth waking: in a step of a smaller model, products take a few
@@ -52,7 +54,7 @@ def useful_threads(nbytes: int, cpus: int) -> int:
     return max(1, min(cpus, 1 + nbytes // BYTES_PER_THREAD))
 
 
-def divide_cpus(nbytes: int, threads: int, workers: int) -> tuple[int, int]:
+def divide_cpus(nbytes: int, threads: int, workers: int, most_threads: int = MAX_THREADS) -> tuple[int, int]:
     """Divide the available CPUs among workers, batches that are decoded concurrently, and threads of each.
 
     Args:
@@ -60,14 +62,15 @@ def divide_cpus(nbytes: int, threads: int, workers: int) -> tuple[int, int]:
         threads: threads per operator; 0 for :func:`useful_threads`.
         workers: number of workers; 0 for as many as there are CPUs for, at most :data:`MAX_DEFAULT_WORKERS`, or for one
             if the number of threads is given.
+        most_threads: threads that the engine can use for an operator; if more are given, as many workers share them.
 
     Returns:
         Threads and workers.
     """
     cpus = available_cpus()
     if threads:
-        return threads, workers or 1
-    threads = useful_threads(nbytes, cpus // max(1, workers))
+        return min(threads, most_threads), workers or max(1, threads // most_threads)
+    threads = min(useful_threads(nbytes, cpus // max(1, workers)), most_threads)
     return threads, workers or max(1, min(cpus // threads, MAX_DEFAULT_WORKERS))
 
 

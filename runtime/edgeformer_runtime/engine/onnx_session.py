@@ -6,23 +6,22 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, redirect_stdout
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Self
 
-from msgspec.structs import replace as replace_field
-
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.graphs import check_graph
-from edgeformer_runtime.bundle.manifest import Manifest, SpecialTokens
-from edgeformer_runtime.bundle.open import Bundle, open_bundle
+from edgeformer_runtime.bundle.manifest import Manifest
+from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.decoding.options import check_count
 from edgeformer_runtime.decoding.session import IntArray
 from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
 from edgeformer_runtime.engine.interface import host_output, interface_problems, listed_state
+from edgeformer_runtime.engine.session import BundleSession
 from edgeformer_runtime.errors import BundleError, DeviceError, SessionError
 from edgeformer_runtime.limits import MAX_THREADS
 from edgeformer_runtime.precision import PRECISIONS
@@ -38,7 +37,7 @@ try:
     from edgeformer_runtime.engine.listing import Listing
     from edgeformer_runtime.engine.onnx_best_tokens import BestTokensGraphs, OnnxBestTokens
     from edgeformer_runtime.engine.onnx_state import OnnxState
-    from edgeformer_runtime.engine.state_tensors import StateTensors, batch_bytes
+    from edgeformer_runtime.engine.state_tensors import StateTensors
 except ModuleNotFoundError:
     raise DeviceError(
         "onnxruntime is not installed: pip install 'edgeformer[cpu]', or 'edgeformer[gpu]' for CUDA."
@@ -71,12 +70,13 @@ class _Graphs:
     is_closed: bool = False
 
 
-class OnnxSession:
+class OnnxSession(BundleSession):
     """A bundle's two graphs, opened on one device. Thread-safe.
 
-    It belongs to the process that opened it: the engine's threads do not survive a fork. Pickled, it is the path of the
-    bundle with its manifest, which unpickling opens again.
+    It belongs to the process that opened it: the engine's threads do not survive a fork.
     """
+
+    engine = "onnxruntime"
 
     def __init__(self, bundle: Bundle, *, device: str = "cpu", threads: int = 0, shortlist: bool = True) -> None:
         """Open the graphs.
@@ -95,20 +95,20 @@ class OnnxSession:
         check_count("threads", threads, 0, MAX_THREADS)
         self._manifest = bundle.manifest
         self._table = bundle.manifest.state
-        self._device = checked_device(device)
+        device = checked_device(device)
         if device == "cuda":
             _check_cuda(bundle.manifest)
         _check_version(bundle.manifest.min_onnxruntime)
         threads = threads or useful_threads(bundle.nbytes, available_cpus())
-        options = self._session_options(threads)
-        self.bundle, self._options = bundle, options
-        self._threads, self._process, self._special = threads, os.getpid(), bundle.manifest.special
-        # Open the larger graph first: while loading it, the engine holds three copies of the output projection.
         uses_shortlist = shortlist and device == "cpu" and bundle.manifest.shortlist is not None
+        super().__init__(bundle, device, threads, uses_shortlist=uses_shortlist)
+        self._options = options = self._session_options(threads)
+        self._process = os.getpid()
+        # Open the larger graph first: while loading it, the engine holds three copies of the output projection.
         searcher = contract.SHORTLIST_DECODER_FILE if uses_shortlist else contract.DECODER_FILE
         decoder, encoder = self._open(searcher, contract.ENCODER_FILE)
-        self._searcher, self._uses_shortlist = searcher, uses_shortlist
-        """The file of the step graph that searches use, and whether it is that of the shortlist."""
+        self._searcher = searcher
+        """The file of the step graph that searches use."""
         listing = self._open_listing() if uses_shortlist else None
         self._graphs = _Graphs(encoder, {searcher: self._step_graph(searcher, decoder)}, listing)
         self.make_tensors: Callable[..., StateTensors] = StateTensors
@@ -120,11 +120,6 @@ class OnnxSession:
         self._best_tokens = BestTokensGraphs(options)
 
     @property
-    def device(self) -> str:
-        """``cpu`` or ``cuda``."""
-        return self._device
-
-    @property
     def step_graph(self) -> StepGraph:
         """The graph whose steps a search makes.
 
@@ -132,11 +127,6 @@ class OnnxSession:
             SessionError: the session is closed, or was opened before a fork.
         """
         return self._opened(self._searcher)
-
-    @property
-    def threads(self) -> int:
-        """CPU threads per operator."""
-        return self._threads
 
     @property
     def row_multiple(self) -> int:
@@ -149,29 +139,6 @@ class OnnxSession:
         """Finds the most probable extensions in one search; see
         :attr:`~edgeformer_runtime.decoding.session.StepSession.best_tokens`."""
         return OnnxBestTokens(self._best_tokens)
-
-    @property
-    def special(self) -> SpecialTokens:
-        """Ids of the special tokens, and what every target begins with."""
-        return self._special
-
-    def with_prefix(self, prefix: tuple[int, ...]) -> Self:
-        """Return a session that shares the graphs; see
-        :meth:`~edgeformer_runtime.decoding.session.StepSession.with_prefix`."""
-        session = object.__new__(type(self))
-        vars(session).update(vars(self), _special=replace_field(self._special, prefix=prefix))
-        return session
-
-    @property
-    def max_source_length(self) -> int:
-        """Maximum number of source tokens, end token included."""
-        return self._manifest.max_source_length
-
-    @property
-    def max_target_length(self) -> int:
-        """Maximum number of steps; see
-        :attr:`~edgeformer_runtime.decoding.session.StepSession.max_target_length`."""
-        return self._manifest.max_target_length
 
     def start(self, source: IntArray, source_length: IntArray) -> OnnxState:
         """Run the encoder; see :meth:`~edgeformer_runtime.decoding.session.StepSession.start`.
@@ -216,26 +183,23 @@ class OnnxSession:
         binding.bind_cpu_input(contract.SOURCE_LENGTH, source_length)
         emitted = [tensor.name for tensor in self._table if tensor.from_encoder]
         for name in emitted:
-            binding.bind_output(name, self._device)
+            binding.bind_output(name, self.device)
         with EngineErrors(contract.ENCODER_FILE):
             encoder.run_with_iobinding(binding)
             return self.make_tensors(
                 dict(zip(emitted, binding.get_outputs(), strict=True)) | dict(constants or {}),
                 self._table if constants is None else self._table + listed_state(self._manifest),
-                self._device,
+                self.device,
                 sentences=len(source),
                 max_length=self.max_target_length,
             )
 
-    def batch_bytes(self, sentences: int, rows: int, source_length: int, length: int) -> int:
-        """Estimate the memory of a batch; see
-        :meth:`~edgeformer_runtime.decoding.session.SizedSession.batch_bytes`."""
-        vocab_size = self._manifest.target_vocab_size
-        return batch_bytes(
-            self._table, vocab_size, sentences=sentences, rows=rows, source_length=source_length, length=length
-        )
+    @property
+    def onnxruntime(self) -> OnnxSession:
+        """This session."""
+        return self
 
-    def open_attention(self) -> None:
+    def open_attention(self) -> Self:
         """Open the attention graph now instead of when a state first needs it.
 
         Raises:
@@ -243,6 +207,7 @@ class OnnxSession:
             SessionError: the session is closed, or was opened before a fork.
         """
         self._opened_attention()
+        return self
 
     def close(self) -> None:
         """Free the graphs, once the batches that other threads have begun are done."""
@@ -251,10 +216,6 @@ class OnnxSession:
         with graphs.lock:
             graphs.encoder = graphs.listing = None
             graphs.steps.clear()
-
-    def __reduce__(self) -> tuple[Callable[..., OnnxSession], tuple[Bundle, str, int, bool, tuple[int, ...]]]:
-        bundle = replace(self.bundle, path=self.bundle.path.absolute())
-        return _reopened, (bundle, self._device, self._threads, self._uses_shortlist, self._special.prefix)
 
     def _verify_open(self) -> None:
         if self._graphs.is_closed:
@@ -312,7 +273,7 @@ class OnnxSession:
         """Check graphs, open them, and compare all of them with the manifest."""
         for file in files:
             check_graph(self.bundle, file)
-        graphs = [_open(self.bundle.file(file), self._device, self._options) for file in files]
+        graphs = [_open(self.bundle.file(file), self.device, self._options) for file in files]
         problems = [
             shortened(problem)
             for file, graph in zip(files, graphs, strict=True)
@@ -321,18 +282,6 @@ class OnnxSession:
         if problems:
             raise BundleError(f"Bundle `{self.bundle.path}`: graphs and manifest differ: " + "; ".join(problems) + ".")
         return graphs
-
-
-def _reopened(bundle: Bundle, device: str, threads: int, shortlist: bool, prefix: tuple[int, ...]) -> OnnxSession:
-    """Open a session that was pickled; see :class:`OnnxSession`.
-
-    Raises:
-        BundleError: the bundle has changed, or cannot be opened.
-    """
-    opened = open_bundle(bundle.path)
-    if opened.manifest != bundle.manifest:
-        raise BundleError(f"Bundle `{bundle.path}` has changed since it was opened; open it again.")
-    return OnnxSession(opened, device=device, threads=threads, shortlist=shortlist).with_prefix(prefix)
 
 
 def checked_device(device: str) -> str:

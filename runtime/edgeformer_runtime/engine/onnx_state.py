@@ -69,6 +69,11 @@ class OnnxState:
         return self._tensors.values
 
     @property
+    def outputs(self) -> dict[str, ort.OrtValue]:
+        """What the decoder's last step returned; see :attr:`Binding.outputs`."""
+        return self._bindings[self._decoder.file].outputs
+
+    @property
     def length(self) -> int:
         """Number of steps completed."""
         return self._tensors.length

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -200,34 +198,6 @@ class StateTensors:
         """Shape of a cache without entries."""
         sizes = {contract.ROWS: self.rows, contract.PAST_AXIS: 0, contract.CAPACITY_AXIS: self.capacity}
         return tensor.shape(sizes)
-
-
-def batch_bytes(
-    table: tuple[StateTensor, ...], vocab_size: int, *, sentences: int, rows: int, source_length: int, length: int
-) -> int:
-    """Estimate the size of a state and its logits in bytes; see
-    :meth:`~edgeformer_runtime.decoding.session.SizedSession.batch_bytes`."""
-    sizes = {
-        contract.SENTENCES: sentences,
-        contract.ROWS: rows,
-        contract.SOURCE_AXIS: source_length,
-        contract.PAST_AXIS: length,
-        contract.CAPACITY_AXIS: length,
-    }
-    copies = 2  # old and new, while a step or a selection replaces one by the other
-    state = sum(nbytes * math.prod(sizes[axis] for axis in axes) for axes, nbytes in _sizes(table))
-    return copies * (state + rows * vocab_size * np.dtype(np.float32).itemsize)
-
-
-@cache
-def _sizes(table: tuple[StateTensor, ...]) -> list[tuple[tuple[str, ...], int]]:
-    """The bytes that tensors with the same letters in their axes have together for each index of these axes."""
-    sizes: Counter[tuple[str, ...]] = Counter()
-    for tensor in table:
-        letters = tuple(axis for axis in tensor.axes if isinstance(axis, str))
-        fixed = math.prod(axis for axis in tensor.axes if isinstance(axis, int))
-        sizes[letters] += fixed * np.dtype(tensor.dtype).itemsize
-    return list(sizes.items())
 
 
 def rows_of(sentences: IntArray, block: int) -> IntArray:

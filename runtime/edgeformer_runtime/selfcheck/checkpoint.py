@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.metadata import entry_points
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from edgeformer_runtime.errors import ConfigError, missing_package
 from edgeformer_runtime.selfcheck.location import Location
-from edgeformer_runtime.translator import Translator
 
 VERIFIERS = "edgeformer.verifiers"
 """Entry-point group of the functions that compare a bundle with a checkpoint."""
@@ -33,32 +31,8 @@ class CheckpointResult(msgspec.Struct, kw_only=True, frozen=True):
     """One sentence per problem."""
 
 
-class Verifier(Protocol):
-    """Compares the logits and output of a bundle with those of the model in a checkpoint."""
-
-    def __call__(
-        self,
-        translator: Translator,
-        checkpoint: Path,
-        source: Path | None,
-        beams: Sequence[int],
-        progress: Callable[[float], None],
-        *,
-        damaged: bool = False,
-    ) -> CheckpointResult:
-        """Compare the bundle with the checkpoint.
-
-        Args:
-            translator: the opened bundle.
-            checkpoint: the model's run folder.
-            source: text file with one sentence per line; blank lines are skipped. ``None`` uses the run's sample.
-            beams: beam sizes to compare; if empty, greedy search and the bundle's default beam size.
-            progress: called with the completed fraction, from 0 to 1.
-            damaged: search for the first differing part even if logits and output are within tolerance.
-
-        Raises:
-            EdgeformerError: the checkpoint or the text cannot be read or does not match the bundle.
-        """
+Verifier = Callable[..., CheckpointResult]
+"""Compares a bundle with a checkpoint: ``edgeformer_export.parity.verify.verify_against_run``."""
 
 
 def installed_verifier() -> Verifier:

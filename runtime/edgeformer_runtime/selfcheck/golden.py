@@ -11,13 +11,18 @@ from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.plain_files import reading, shortened
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, GOLDEN_FILE, LOGITS
+from edgeformer_runtime.decoding.forced_steps import Pair, score_batches
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.search import Hypothesis
+from edgeformer_runtime.decoding.session import StepSession
+from edgeformer_runtime.engine import Engine
+from edgeformer_runtime.engine.session import chosen_engine
 from edgeformer_runtime.errors import BundleError, ModelError
 from edgeformer_runtime.limits import (
     MAX_BEAM_SIZE,
@@ -28,17 +33,22 @@ from edgeformer_runtime.limits import (
 from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.selfcheck.location import InnerTensor
 from edgeformer_runtime.selfcheck.machine import Machine, this_machine
-from edgeformer_runtime.selfcheck.sizes import size_problems
+from edgeformer_runtime.selfcheck.operators import size_problems
 from edgeformer_runtime.selfcheck.trace import Trace
 from edgeformer_runtime.selfcheck.trace_check import TraceResult, check_traces
 from edgeformer_runtime.translator import Translator
+
+_ROUNDING = 1e-5
+"""Largest difference of log-probabilities that comes from the order of additions alone."""
+_MIN_EQUAL = 0.5
+"""Share of log-probabilities that are equal on both engines at least. Of a trained model, 99.9 % are; with one constant
+that is wrong by one percent, 0.3 %."""
 
 
 class GoldenCase(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """One input and its expected output."""
 
     text: str
-    """Source text."""
     beam_size: Number
     """Hypotheses kept per sentence; 1 is greedy search."""
     ids: tuple[Number, ...]
@@ -63,7 +73,7 @@ class Golden(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     machine: Machine
     """The machine on which the examples were recorded."""
     listed: tuple[GoldenCase, ...] = ()
-    """The same texts, restricted by the bundle's shortlist, if it has one."""
+    """Those whose output is the same with the bundle's shortlist, if it has one."""
     traces: tuple[Trace, ...]
     """Trace of each text with greedy search."""
     inner: Trace | None = None
@@ -76,9 +86,8 @@ class Difference(msgspec.Struct, kw_only=True, frozen=True):
     """An example whose output differs from the record."""
 
     example: int
-    """int of the example, from 1."""
+    """Number of the example, from 1."""
     text: str
-    """Source text."""
     beam_size: int
     """Hypotheses kept per sentence."""
     token: int | None
@@ -92,13 +101,9 @@ class Difference(msgspec.Struct, kw_only=True, frozen=True):
     found_piece: str
     """Vocabulary entry of the actual token, or empty."""
     expected_output: str
-    """Expected translation."""
     found_output: str
-    """Actual translation."""
     expected_score: float
-    """Expected score."""
     found_score: float
-    """Actual score."""
 
     def __str__(self) -> str:
         where = f"example {self.example} (beam {self.beam_size})"
@@ -122,9 +127,9 @@ class GoldenResult(msgspec.Struct, kw_only=True, frozen=True):
     """Result of running the golden examples."""
 
     cases: int
-    """int of examples."""
+    """Number of examples."""
     failed: int
-    """int of examples whose tokens or score differ, or that could not be run."""
+    """Number of examples whose tokens or score differ, or that could not be run."""
     empty: int
     """Number of examples whose recorded output is empty."""
     max_score_difference: float
@@ -137,6 +142,8 @@ class GoldenResult(msgspec.Struct, kw_only=True, frozen=True):
     """Every example whose output differs from the record."""
     traces: TraceResult
     """Comparison of the graphs' intermediate results with the record."""
+    engines: tuple[Engine, ...]
+    """The engines that ran the examples."""
     problems: tuple[str, ...]
     """One sentence per problem, in the order of the computation."""
 
@@ -221,18 +228,22 @@ def check_golden(translator: Translator) -> GoldenResult:
 
 def _compared(translator: Translator, golden: Golden) -> GoldenResult:
     tolerance = score_tolerance(translator.bundle.manifest)
-    problems = [*_tokenizer_problems(translator, golden.cases), *size_problems(translator.session)]
+    problems = [*_tokenizer_problems(translator, golden.cases), *size_problems(translator.session.onnxruntime)]
     here = this_machine(translator.session.device)
     same_kernels = here.same_kernels(golden.machine)
     traces = check_traces(translator, golden.traces, golden.inner, golden.tensors, same_kernels=same_kernels)
     problems += traces.problems
-    outcome = _Outcome()
+    session, outcome = translator.session, _Outcome()
     _run_cases(translator, golden.cases, 1, tolerance, outcome)
     if golden.listed:
-        session = translator.session
-        with Translator.open(translator.bundle, device=session.device, threads=session.threads) as listing:
+        device, threads, engine = session.device, session.threads, session.engine
+        with Translator.open(translator.bundle, device=device, threads=threads, engine=engine) as listing:
             _run_cases(listing, golden.listed, 1 + len(golden.cases), tolerance, outcome)
     problems += [*outcome.problems, *map(str, outcome.differences)]
+    engines: list[Engine] = [session.engine]
+    if not problems and (other := chosen_engine(translator.bundle, "auto", session.device)) not in engines:
+        engines.append(other)
+        problems += kernel_problems(translator, golden)
     if translator.bundle.has_attention and not problems:
         problems += _attention_problems(translator, golden.cases[0].text)
     return GoldenResult(
@@ -244,8 +255,44 @@ def _compared(translator: Translator, golden: Golden) -> GoldenResult:
         min_margin=min(case.margin for case in golden.cases),
         differences=tuple(outcome.differences),
         traces=traces,
+        engines=tuple(engines),
         problems=tuple(problems),
     )
+
+
+def kernel_problems(translator: Translator, golden: Golden) -> list[str]:
+    """Compare the kernels with ONNX Runtime on the golden examples.
+
+    Outputs must be those of the record. The log-probabilities of their tokens must be those of ONNX Runtime, except
+    that some may differ by what one activation, rounded to the other of two neighboring integers, changes: norms and
+    softmax add in another order, which decides when a value lies half-way between two integers. A plan with any wrong
+    constant changes nearly all of them.
+
+    Returns:
+        One sentence per difference.
+    """
+    bundle, outcome, tolerance = translator.bundle, _Outcome(), score_tolerance(translator.bundle.manifest)
+    problems = []
+    for first, cases, shortlist in ((1, golden.cases, False), (1 + len(golden.cases), golden.listed, True)):
+        if not cases:
+            continue
+        with Translator.open(bundle, engine="kernels", shortlist=shortlist) as kernels:
+            _run_cases(kernels, cases, first, tolerance, outcome)
+            if not shortlist:
+                pairs = [(case.source, case.ids) for case in cases if case.ids]
+                sessions = translator.session, kernels.session
+                ours, theirs = (_token_scores(session, pairs) for session in sessions)
+                if (equal := float(np.mean(np.abs(ours - theirs) <= _ROUNDING))) < _MIN_EQUAL:
+                    problems.append(
+                        f"{equal:.0%} of the log-probabilities are those of ONNX Runtime, less than the "
+                        f"{_MIN_EQUAL:.0%} that rounding leaves"
+                    )
+    return [f"on the kernels, {problem}" for problem in (*problems, *outcome.problems, *outcome.differences)]
+
+
+def _token_scores(session: StepSession, pairs: Sequence[Pair]) -> NDArray[np.float64]:
+    """Log-probability of every token of some targets."""
+    return np.concatenate([scores for batch in score_batches(session, pairs) for _, scores in batch])
 
 
 @dataclass

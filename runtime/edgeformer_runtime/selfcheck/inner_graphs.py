@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,17 @@ from edgeformer_runtime.bundle.graphs import check_graph
 from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import StateTensor
-from edgeformer_runtime.decoding.forced_steps import columns
+from edgeformer_runtime.decoding.forced_steps import forced_steps
 from edgeformer_runtime.decoding.session import IntArray
+from edgeformer_runtime.engine.bindings import StepGraph
+from edgeformer_runtime.engine.device_tensors import DeviceRows, DeviceTensors
 from edgeformer_runtime.engine.engine_errors import EngineErrors
 from edgeformer_runtime.engine.integer_products import EXACT_PRODUCTS, products_saturate
 from edgeformer_runtime.engine.onnx_session import PROVIDERS, SETTINGS
+from edgeformer_runtime.engine.onnx_state import OnnxState
+from edgeformer_runtime.engine.state_tensors import StateTensors
 from edgeformer_runtime.limits import MAX_GRAPH_BYTES
+from edgeformer_runtime.protobuf import field
 from edgeformer_runtime.selfcheck.trace import Fingerprints, Stage, Trace, fingerprints, padded
 
 Names = Mapping[str, Sequence[str]]
@@ -69,90 +75,52 @@ class InnerGraph:
             options.add_external_initializers(list(weights), self._weights)
         providers = [(PROVIDERS[device], SETTINGS[device])]
         with EngineErrors(file):
-            self._session = ort.InferenceSession(with_outputs(graph, names), options, providers=providers)
-        self.outputs = [output.name for output in self._session.get_outputs()]
+            self.session = ort.InferenceSession(with_outputs(graph, names), options, providers=providers)
+        self.outputs = [output.name for output in self.session.get_outputs()]
         """Names of all tensors that a run returns."""
 
-    def run(
-        self, inputs: Mapping[str, NDArray[Any] | ort.OrtValue], in_place: Mapping[str, ort.OrtValue] | None = None
-    ) -> Values:
-        """Run the graph once.
-
-        Args:
-            inputs: tensors by the names of the graph's inputs.
-            in_place: buffers that outputs are written to, by output name.
-
-        Returns:
-            Outputs and inner tensors.
+    def encode(self, source: IntArray, source_length: IntArray) -> Values:
+        """Run an encoder on sources ``(N, S)`` with true lengths ``(N,)``; returns outputs and inner tensors.
 
         Raises:
             ModelError: the engine fails.
         """
-        binding, buffers = self._session.io_binding(), in_place or {}
-        values = {  # kept alive until the run ends, since a binding holds no references
-            name: value if isinstance(value, ort.OrtValue) else ort.OrtValue.ortvalue_from_numpy(value)
-            for name, value in inputs.items()
-        }
-        for name, value in values.items():
-            binding.bind_ortvalue_input(name, value)
+        binding = self.session.io_binding()
+        binding.bind_cpu_input(contract.SOURCE, source)
+        binding.bind_cpu_input(contract.SOURCE_LENGTH, source_length)
         for name in self.outputs:
-            if name in buffers:
-                binding.bind_ortvalue_output(name, buffers[name])
-            else:
-                binding.bind_output(name)
+            binding.bind_output(name, self.device)
         with EngineErrors(self.file):
-            self._session.run_with_iobinding(binding)
+            self.session.run_with_iobinding(binding)
             return dict(zip(self.outputs, binding.get_outputs(), strict=True))
 
+    def decode(self, encoded: Values, table: Sequence[StateTensor], target: IntArray) -> Iterator[Values]:
+        """Feed targets to a decoder token by token, with one beam per sentence.
 
-def run_encoder(encoder: InnerGraph, source: IntArray, source_length: IntArray) -> Values:
-    """Run an encoder on sources ``(N, S)`` with true lengths ``(N,)``."""
-    return encoder.run({contract.SOURCE: source, contract.SOURCE_LENGTH: source_length})
+        Args:
+            encoded: outputs of the encoder; not modified.
+            table: the state table.
+            target: tokens to feed, start token first, ``(N, T)``, int64.
 
+        Yields:
+            The decoder's outputs and inner tensors at each position.
 
-def run_decoder(
-    decoder: InnerGraph, encoded: Mapping[str, ort.OrtValue], table: Sequence[StateTensor], target: IntArray
-) -> Iterator[Values]:
-    """Feed targets to a decoder token by token, with one beam per sentence.
-
-    Args:
-        decoder: the decoder.
-        encoded: outputs of the encoder; not modified.
-        table: the state table.
-        target: tokens to feed, start token first, ``(N, T)``, int64.
-
-    Yields:
-        The decoder's outputs at each position.
-
-    Raises:
-        ModelError: the engine fails.
-    """
-    rows, capacity = target.shape
-    sizes = {contract.ROWS: rows, contract.PAST_AXIS: 0, contract.CAPACITY_AXIS: capacity}
-    state = dict(encoded)
-    for tensor in table:
-        if tensor.kind == "cache":
-            empty = np.zeros(tensor.shape(sizes), tensor.dtype)
-            state[tensor.name] = ort.OrtValue.ortvalue_from_numpy(empty, decoder.device)
-    in_place = {tensor.output_name: state[tensor.name] for tensor in table if tensor.in_place}
-    inputs: dict[str, NDArray[Any] | ort.OrtValue] = {tensor.input_name: state[tensor.name] for tensor in table}
-    if in_place:
-        inputs[contract.CACHE_INDIRECTION] = np.zeros((rows, 1, capacity), np.int32)
-        inputs[contract.BEAM_WIDTH] = np.ones(1, np.int32)
-    replaced = [tensor for tensor in table if tensor.kind != "constant" and not tensor.in_place]
-    for position, token in enumerate(columns(target)):
-        outputs = decoder.run({**inputs, contract.TOKEN: token, contract.POSITION: np.array(position)}, in_place)
-        inputs |= {tensor.input_name: outputs[tensor.output_name] for tensor in replaced}
-        yield outputs
+        Raises:
+            ModelError: the engine fails.
+        """
+        make: Callable[..., StateTensors] = StateTensors
+        if self.device != "cpu":  # where no rows are selected
+            make = partial(DeviceTensors, rows=DeviceRows((), self.device, ort.SessionOptions(), []))
+        rows, steps = target.shape
+        tensors = make(encoded, tuple(table), self.device, sentences=rows, max_length=steps)
+        graph = StepGraph(self.file, self.session, contract.LOGITS, None, 0)
+        state = OnnxState(tensors, graph, lambda: graph)
+        for _ in forced_steps(state, target):
+            yield state.outputs
 
 
 class InnerGraphs:
-    """Encoder and decoder that also return inner tensors.
-
-    Args:
-        graphs: the two graphs by file name.
-        table: the state table.
-    """
+    """Encoder and decoder that also return inner tensors."""
 
     def __init__(self, graphs: Mapping[str, InnerGraph], table: Sequence[StateTensor]) -> None:
         self._encoder, self._decoder, self._table = graphs[contract.ENCODER_FILE], graphs[contract.DECODER_FILE], table
@@ -160,11 +128,6 @@ class InnerGraphs:
     @classmethod
     def of_bundle(cls, bundle: Bundle, names: Names, device: str = "cpu") -> InnerGraphs:
         """Open the graphs of a bundle.
-
-        Args:
-            bundle: the bundle.
-            names: inner tensors to return.
-            device: ``cpu`` or ``cuda``.
 
         Raises:
             BundleError: a graph is damaged.
@@ -191,9 +154,9 @@ class InnerGraphs:
         Raises:
             ModelError: the engine fails.
         """
-        encoded = run_encoder(self._encoder, source, source_length)
+        encoded = self._encoder.encode(source, source_length)
         yield self._shown(self._encoder, encoded)
-        for outputs in run_decoder(self._decoder, encoded, self._table, np.array([target])):
+        for outputs in self._decoder.decode(encoded, self._table, np.array([target])):
             yield self._shown(self._decoder, outputs)
 
     def _shown(self, graph: InnerGraph, outputs: Values) -> Stage:
@@ -205,11 +168,6 @@ class InnerGraphs:
 
 def inner_fingerprints(graphs: InnerGraphs, manifest: Manifest, trace: Trace) -> Fingerprints:
     """Fingerprints of the tensors that graphs return for a trace, inner ones among them.
-
-    Args:
-        graphs: the graphs.
-        manifest: the manifest of their bundle.
-        trace: source and target to feed.
 
     Raises:
         ModelError: the engine fails.
@@ -224,14 +182,5 @@ def with_outputs(graph: bytes, names: Sequence[str]) -> bytes:
     Concatenated protobuf messages are merged. A second ``graph`` (field 7 of a model) that contains only outputs (field
     12 of a graph), each with only a name (field 1), therefore adds these outputs to the first graph.
     """
-    outputs = b"".join(_field(12, _field(1, name.encode())) for name in names)
-    return graph + _field(7, outputs) if outputs else graph
-
-
-def _field(number: int, content: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(content)) + content
-
-
-def _varint(number: int) -> bytes:
-    low, high = number & 127, number >> 7
-    return bytes([low | 128]) + _varint(high) if high else bytes([low])
+    outputs = b"".join(field(12, field(1, name.encode())) for name in names)
+    return graph + field(7, outputs) if outputs else graph

@@ -1,5 +1,5 @@
-"""The operators and weights of a bundle's graphs: whether the manifest tells the truth about them, and whether the
-installed onnxruntime supports them."""
+"""The operators and weights of a bundle's graphs: whether the manifest tells the truth about them, and about the
+longest source, the last step and the highest token ids; and whether the installed onnxruntime supports them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 import msgspec
+import numpy as np
 import onnxruntime as ort
 
 from edgeformer_runtime.bundle.graphs import check_graph
@@ -17,7 +18,9 @@ from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.operators import ORT_OPERATORS
 from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.contract import ATTENTION_FILE, ENCODER_FILE
-from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.errors import BundleError, ModelError
+from edgeformer_runtime.limits import MAX_DECODING_BYTES
 from edgeformer_runtime.precision import PRECISIONS, Precision
 
 MAX_PARAMETER_RATIO = 4
@@ -151,3 +154,29 @@ def known_operators() -> dict[tuple[str, str], list[int]]:
     for schema in list_schemas() if list_schemas is not None else ():
         versions[schema.domain, schema.name].append(schema.since_version)
     return versions
+
+
+def size_problems(session: OnnxSession) -> list[str]:
+    """Encode a source and make a step at the limits of the manifest, and list what fails.
+
+    A graph with fewer positions or embeddings than the manifest says fails when it looks one up.
+    """
+    manifest = session.bundle.manifest
+    longest, last = manifest.max_source_length, manifest.max_target_length - 1
+    if session.batch_bytes(1, 1, longest, last + 1) > MAX_DECODING_BYTES:
+        return [f"a sentence with {longest} source tokens and {last + 1} target tokens does not fit in memory"]
+    problems = []
+    for length, index in ((longest, session.special.eos), (1, manifest.source_vocab_size - 1)):
+        try:
+            state = session.start(np.full((1, length), index), np.array([length]))
+        except ModelError as error:
+            tokens = "token" if length == 1 else "tokens"
+            problems.append(f"the encoder fails for {length} {tokens} with id {index}: {error}".removesuffix("."))
+    for position, index in ((last, session.special.start[-1]), (0, manifest.target_vocab_size - 1)):
+        try:
+            state = session.start(np.full((1, 1), session.special.eos), np.array([1]))
+            state.skip(position)
+            state.step(np.array([index]))
+        except ModelError as error:
+            problems.append(f"the decoder fails at step {position + 1} for id {index}: {error}".removesuffix("."))
+    return problems

@@ -86,7 +86,7 @@ def check_traces(
     problems, location = [], None
     for number, trace in enumerate(traces, 1):
         try:
-            actual = session_fingerprints(translator.session, translator.bundle.manifest.state, trace)
+            actual = session_fingerprints(translator.session.onnxruntime, translator.bundle.manifest.state, trace)
         except ModelError as error:
             problems.append(f"example {number}: {error}".removesuffix("."))
         else:
@@ -162,7 +162,7 @@ def _agrees_without_padding(translator: Translator, trace: Trace, tolerances: Ma
     """Whether the sentence matches the record when run without padding, ignoring masks ``(N, S)``."""
     table = [tensor for tensor in translator.bundle.manifest.state if tensor.axes[1:] != (SOURCE_AXIS,)]
     try:
-        actual = session_fingerprints(translator.session, table, trace, padding=0)
+        actual = session_fingerprints(translator.session.onnxruntime, table, trace, padding=0)
     except ModelError:
         return False
     rest = tuple({name: stage[name] for name in seen} for stage, seen in zip(trace.stages, actual, strict=True))

@@ -14,6 +14,7 @@ from starlette.routing import Router
 
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
+from edgeformer_runtime.files import temporary
 from edgeformer_runtime.serve.access import Access
 from edgeformer_runtime.serve.api import files, libretranslate, openapi, page, v1
 from edgeformer_runtime.serve.api.openapi import Operation
@@ -25,7 +26,6 @@ from edgeformer_runtime.serve.metrics import CONTENT_TYPE, Metrics
 from edgeformer_runtime.serve.middleware import Shell
 from edgeformer_runtime.serve.service import Service
 from edgeformer_runtime.serve.settings import ServeSettings
-from edgeformer_runtime.temporaries import temporary
 from edgeformer_runtime.translator import Translator
 from edgeformer_runtime.workspace.workspace import Workspace
 

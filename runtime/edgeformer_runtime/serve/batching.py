@@ -1,6 +1,14 @@
 """Dynamic batching: sentences of concurrent requests are translated together, in threads of each model.
 
-A sentence gets the same translation in any batch, so that requests do not notice each other.
+A sentence gets the same translation in any batch, so that requests do not notice each other. Nor do they wait for each
+other for long, whatever their sentences are:
+
+1. Batches in progress take turns of :data:`TURN` seconds, or one decoder step. Between them, others go on, and a new
+   one begins if shorter sentences of other requests wait, or any after :data:`PATIENCE` rows of steps.
+2. A batch has at most as many rows as the decoder takes at a time, and at most half of the positions (see
+   :meth:`~edgeformer_runtime.translator.Translator.most_positions`) that those in progress leave of ``max_positions``,
+   so that there is room for another one.
+3. A sentence is translated when its search ends, not when its batch does.
 """
 
 from __future__ import annotations
@@ -12,17 +20,31 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass, field
-from threading import Condition, Thread
+from dataclasses import dataclass, field, replace
+from functools import partial
+from threading import Condition, Lock, Thread
 from typing import Self, TypeVar
 
+from edgeformer_runtime.decoding.batching import MAX_ROWS
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.serve.settings import BatchLimits
+from edgeformer_runtime.serve.turns import Turns
 from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import Translator
 
 Measured = TypeVar("Measured")
+
+TURN = 0.01
+"""Seconds after which a batch lets others go on: a step or two of a large one, or all of a few short sentences."""
+PATIENCE = 512
+"""Rows of decoder steps of a batch for which sentences like its own wait rather than begin beside it: all steps of 16
+short sentences. Under load, batches are therefore as large as they can be."""
+ALIKE = 2
+"""Sentences are translated together if none may take more than this many times the positions of another, so that a
+short one does not step as slowly as long ones do."""
+MAX_BATCHES = 6
+"""Batches in progress for each that is translated at a time."""
 
 WAIT_SHARE = 0.5
 """Share of the time of a request that it may be expected to wait. The rest is for its translation, and for what cannot
@@ -82,21 +104,25 @@ class Ticket:
     sentences: Sequence[str] = ()
     setting: Setting | None = None
     """``None`` until the sentences are known."""
+    positions: Sequence[int] = ()
+    """The most positions that each sentence may take."""
     future: Future[list[Translation]] = field(default_factory=Future)
     arrived: float = field(default_factory=time.monotonic)
     taken: int = 0
+    batches: int = 0
+    """Number of batches in progress that have sentences of the request."""
     done: dict[int, Translation] = field(default_factory=dict)
     """Translations by the position of the sentence."""
 
     @property
     def waiting(self) -> int:
         """Number of sentences that wait, as far as they are known."""
-        return 0 if self.future.done() or self.setting is None else len(self.sentences) - self.taken
+        return len(self.sentences) - self.taken
 
     @property
     def held(self) -> int:
         """Number of sentences that wait or are expected."""
-        return self.expected if self.setting is None and not self.future.done() else self.waiting
+        return self.expected if self.setting is None else self.waiting
 
     def __enter__(self) -> Self:
         return self
@@ -107,6 +133,21 @@ class Ticket:
 
 Part = tuple[Ticket, range]
 """Positions of successive sentences of one ticket within a batch."""
+
+
+@dataclass(eq=False)
+class Batch:
+    """A batch in progress."""
+
+    parts: Sequence[Part]
+    spent: int = 0
+    """Rows of its decoder steps so far."""
+    turn_began: float = field(default_factory=time.monotonic)
+
+    @property
+    def positions(self) -> list[int]:
+        """The most positions that each of its sentences may take."""
+        return [ticket.positions[at] for ticket, part in self.parts for at in part]
 
 
 class Batcher:
@@ -127,17 +168,22 @@ class Batcher:
         watch: Callable[[int], object] = lambda length: None,
     ) -> None:
         self._model, self._limits, self._report, self._watch = model, limits, report, watch
-        self._tickets: deque[Ticket] = deque()
+        self._tickets: dict[Future[list[Translation]], Ticket] = {}
+        """Requests whose sentences wait or are expected, by their futures, in the order of their turns."""
         self._changed = Condition()
         self._is_closed = False
         self._is_shared = True
         """Whether the last batch was of several requests."""
-        self._rate = 0.0
-        """Sentences per second while there were any, from :meth:`admit` to their translations; smoothed."""
-        self._busy_since = self._ended = 0.0
+        self._turns, self._beginning = Turns(limits.parallel), Lock()
+        self._begun: list[Batch] = []
+        """Batches in progress."""
+        self._done = self._busy = 0.0
+        """Sentences, and seconds while there were any, from :meth:`admit` to their translations; recent ones count
+        more."""
+        self._busy_since = 0.0
         self._threads = [
             Thread(target=self._work, name=f"translate {model} {number}", daemon=True)
-            for number in range(limits.parallel)
+            for number in range(MAX_BATCHES * limits.parallel)
         ]
         for thread in self._threads:
             thread.start()
@@ -146,7 +192,7 @@ class Batcher:
     def queue_length(self) -> int:
         """Number of sentences that wait."""
         with self._changed:
-            return sum(ticket.waiting for ticket in self._tickets)
+            return sum(ticket.waiting for ticket in self._tickets.values())
 
     def admit(self, count: int, seconds: float = math.inf) -> Ticket:
         """Let a request into the queue, before the work of preparing its sentences.
@@ -160,17 +206,34 @@ class Batcher:
         """
         most = self._limits.max_sentences
         with self._changed:
-            held = sum(min(ticket.held, most) for ticket in self._tickets)
-            if not held:
+            sizes = [ticket.held for ticket in self._tickets.values()]
+            held = sum(min(size, most) for size in sizes)
+            if not held and not self._begun:
                 self._busy_since = time.monotonic()
             is_queue = held > most // 4  # fewer are translated together
-            expected = held / self._rate if self._rate and is_queue else 0.0
-            if held >= self._limits.max_queue or expected > WAIT_SHARE * seconds:
-                waiting = sum(ticket.held for ticket in self._tickets)
-                raise QueueFullError(min(60, max(1, round(waiting / self._rate))) if self._rate else 1)
-            ticket = Ticket(min(count, most))
-            self._tickets.append(ticket)
+            each = self._busy / self._done if self._done else 0.0
+            before = sum(min(size, count) for size in sizes)  # since requests take turns
+            if held >= self._limits.max_queue or (is_queue and before * each > WAIT_SHARE * seconds):
+                raise QueueFullError(min(60, max(1, round(sum(sizes) * each))))
+            return self._queued(count)
+
+    def admit_more(self, count: int) -> Ticket:
+        """Let more sentences of a request into the queue that was admitted before."""
+        with self._changed:
+            return self._queued(count)
+
+    def _queued(self, count: int) -> Ticket:
+        ticket = Ticket(min(count, self._limits.max_sentences))
+        self._tickets[ticket.future] = ticket
+        ticket.future.add_done_callback(self._leave)
         return ticket
+
+    def _leave(self, future: Future[list[Translation]]) -> None:
+        """Forget what still waits of a request that is translated, has failed, or was given up."""
+        with self._changed:
+            if self._tickets.pop(future, None):
+                self._changed.notify_all()
+                self._measure()
 
     def submit(
         self, sentences: Sequence[str], setting: Setting, ticket: Ticket | None = None
@@ -180,7 +243,7 @@ class Batcher:
         Args:
             sentences: sentences to translate.
             setting: how to translate them.
-            ticket: what :meth:`admit` returned, which it is called for otherwise.
+            ticket: what :meth:`admit` or :meth:`admit_more` returned; :meth:`admit` is called otherwise.
 
         Returns:
             Their translations, in order; sentences that cannot be translated have an error. If it is canceled,
@@ -191,10 +254,11 @@ class Batcher:
             ClosedError: :meth:`close` was called.
         """
         ticket = ticket or self.admit(len(sentences))
+        positions = setting.translator.most_positions(sentences, setting.decoding)
         with self._changed:
             if self._is_closed:
                 raise ClosedError("The server is shutting down.")
-            ticket.sentences, ticket.setting = sentences, setting
+            ticket.sentences, ticket.setting, ticket.positions = sentences, setting, positions
             if not sentences:
                 ticket.future.set_result([])
             self._changed.notify_all()
@@ -210,98 +274,162 @@ class Batcher:
             thread.join()
 
     def _measure(self) -> None:
-        _call(self._watch, sum(ticket.waiting for ticket in self._tickets))
+        _call(self._watch, sum(ticket.waiting for ticket in self._tickets.values()))
 
     def _work(self) -> None:
-        while batch := self._take():
-            self._translate(batch)
-            with self._changed:
-                previous, self._ended = max(self._ended, self._busy_since), time.monotonic()
-                rate = sum(len(part) for _, part in batch) / max(self._ended - previous, 1e-6)
-                self._rate = 0.8 * self._rate + 0.2 * rate if self._rate else rate
+        while batch := self._begin():
+            try:
+                self._translate(batch)
+            finally:
+                self._end(batch)
 
-    def _take(self) -> list[Part]:
-        """Wait for sentences and take a batch with the setting of the oldest; empty after the last one."""
-        with self._changed:
-            while True:
-                self._tickets = deque(ticket for ticket in self._tickets if ticket.held)
-                if self._has_sentences():
-                    batch = self._parts()
-                    self._is_shared = len(batch) > 1
-                    self._measure()
-                    return batch
-                self._measure()
-                if self._is_closed:
-                    return []
-                self._changed.wait_for(lambda: self._has_sentences() or self._is_closed)
-                if self._is_shared:
-                    self._changed.wait_for(self._has_batch, timeout=self._limits.delay)
+    def _begin(self) -> Batch | None:
+        """Wait for sentences and for a turn, and take a batch; ``None`` after the last one. One thread at a time waits,
+        so that all sentences that wait are in one batch."""
+        with self._beginning:
+            while self._has_sentences():
+                self._turns.take(first=True)
+                with self._changed:
+                    if self._is_shared and not self._begun:
+                        self._changed.wait_for(self._is_full, timeout=self._limits.delay)
+                    if ready := self._ready():
+                        batch = Batch(self._parts(ready))
+                        self._is_shared = len(batch.parts) > 1
+                        self._begun.append(batch)
+                        for ticket, _ in batch.parts:
+                            ticket.batches += 1
+                        self._measure()
+                        return batch
+                self._turns.give()
+        return None
 
     def _has_sentences(self) -> bool:
-        return any(ticket.waiting for ticket in self._tickets)
+        """Wait for sentences with which a batch can begin; false if there will not be any."""
+        with self._changed:
+            while not self._ready():
+                if self._is_closed and not any(ticket.waiting for ticket in self._tickets.values()):
+                    return False
+                self._changed.wait()
+            return True
 
-    def _has_batch(self) -> bool:
-        return self._is_closed or sum(ticket.waiting for ticket in self._tickets) >= self._limits.max_sentences
+    def _is_full(self) -> bool:
+        return self._is_closed or sum(ticket.waiting for ticket in self._tickets.values()) >= self._limits.max_sentences
 
-    def _parts(self) -> list[Part]:
-        """Take sentences in turn from all tickets of one setting, so that a long request does not hold up short ones.
-        Long requests then wait behind those of other settings."""
-        ready = [ticket for ticket in self._tickets if ticket.waiting]
-        turns = deque(ticket for ticket in ready if ticket.setting == ready[0].setting)
+    def _end(self, batch: Batch) -> None:
+        """End a batch, and count its sentences and its time, but not the time that others have counted before."""
+        self._turns.give()
+        with self._changed:
+            self._begun.remove(batch)
+            for ticket, _ in batch.parts:
+                ticket.batches -= 1
+            since, self._busy_since = self._busy_since, time.monotonic()
+            self._done = 0.8 * self._done + len(batch.positions)
+            self._busy = 0.8 * self._busy + self._busy_since - since
+            self._changed.notify_all()
+
+    def _ready(self) -> list[Ticket]:
+        """Requests of one setting with which a batch can begin, in the order of their turns."""
+        room = self._room()
+        shortest = min((min(batch.positions) for batch in self._begun if batch.spent < PATIENCE), default=math.inf)
+
+        def may_begin(ticket: Ticket) -> bool:
+            needed = ticket.positions[ticket.taken]
+            if not self._begun:
+                return True
+            if len(self._begun) < self._limits.parallel:
+                return needed <= room
+            return needed <= room and not ticket.batches and ALIKE * needed < shortest
+
+        ready = [ticket for ticket in self._tickets.values() if ticket.waiting and may_begin(ticket)]
+        return [ticket for ticket in ready if ticket.setting == ready[0].setting]
+
+    def _room(self) -> int:
+        """Positions that a batch may take."""
+        return (self._limits.max_positions - sum(sum(batch.positions) for batch in self._begun)) // 2
+
+    def _parts(self, ready: Sequence[Ticket]) -> list[Part]:
+        """Take sentences in turn from all requests that are :meth:`_ready`, so that a long one does not hold up short
+        ones. Long requests then wait behind those of other settings."""
+        turns, room, setting = deque(ready), self._room(), ready[0].setting
+        assert setting is not None
+        most = min(self._limits.max_sentences, max(1, MAX_ROWS // setting.decoding.rows))
+        least = largest = ready[0].positions[ready[0].taken]
         first: dict[Ticket, int] = {}
-        count = characters = 0
-        while turns and count < self._limits.max_sentences:
+        count = 0
+        while turns and count < most:
             ticket = turns.popleft()
-            sentence = ticket.sentences[ticket.taken]
-            if count and characters + len(sentence) > self._limits.max_characters:
+            needed = ticket.positions[ticket.taken]
+            if max(largest, needed) > ALIKE * min(least, needed):
+                continue
+            if count and needed > room:
                 break
+            least, largest = min(least, needed), max(largest, needed)
             first.setdefault(ticket, ticket.taken)
             ticket.taken += 1
-            count, characters = count + 1, characters + len(sentence)
+            count, room = count + 1, room - needed
             if ticket.taken < len(ticket.sentences):
                 turns.append(ticket)
-        rest = [ticket for ticket in self._tickets if ticket.held]
-        self._tickets = deque(sorted(rest, key=lambda ticket: ticket in first))  # stable: those served go to the end
+        for ticket in [each for each in self._tickets.values() if each in first]:
+            del self._tickets[ticket.future]
+            if ticket.waiting:  # then its turn is the last
+                self._tickets[ticket.future] = ticket
         return [(ticket, range(start, ticket.taken)) for ticket, start in first.items()]
 
-    def _translate(self, batch: Sequence[Part]) -> None:
+    def _translate(self, batch: Batch) -> None:
         """Translate a batch; if that fails, each request alone, so that no request fails because of another. Requests
         that nobody waits for any more leave it at the next step."""
-        setting, began = batch[0][0].setting, time.monotonic()
+        setting, began = batch.parts[0][0].setting, time.monotonic()
         assert setting is not None
+        owners = [(ticket, at) for ticket, part in batch.parts for at in part]
         try:
             results = setting.translator.with_languages(setting.source, setting.target).translate(
-                [ticket.sentences[at] for ticket, part in batch for at in part],
-                setting.decoding,
-                cancel=[ticket.future.done for ticket, part in batch for _ in part],
+                [ticket.sentences[at] for ticket, at in owners],
+                replace(setting.decoding, max_batch_tokens=self._limits.max_positions),
+                cancel=[partial(self._is_gone, ticket, batch, setting.decoding.rows) for ticket, _ in owners],
+                done=lambda index, translation: self._add(*owners[index], translation),
                 on_error="return",
             )
         except Exception as error:
-            if len(batch) > 1:
-                for each in batch:
-                    self._translate([each])
+            if len(batch.parts) > 1:
+                for each in batch.parts:
+                    self._translate(replace(batch, parts=[each]))
             else:
                 with suppress(InvalidStateError):
-                    batch[0][0].future.set_exception(error)
+                    batch.parts[0][0].future.set_exception(error)
             return
-        seconds, remaining = time.monotonic() - began, iter(results)
-        for ticket, part in batch:
-            with self._changed:  # another thread may have the rest of the request
-                ticket.done.update((at, next(remaining)) for at in part)
-                is_complete = len(ticket.done) == len(ticket.sentences)
-            if is_complete:
-                with suppress(InvalidStateError):  # canceled in the meantime
-                    ticket.future.set_result([ticket.done[at] for at in range(len(ticket.sentences))])
+        for owner, result in zip(owners, results, strict=True):
+            self._add(*owner, result)
+        seconds = time.monotonic() - began
         report = BatchReport(
             self._model,
             len(results),
-            len(batch),
+            len(batch.parts),
             sum(len(result.source.ids) for result in results),
             sum(len(hypothesis.ids) for result in results for hypothesis in result.hypotheses),
             seconds,
-            began - min(ticket.arrived for ticket, _ in batch),
+            began - min(ticket.arrived for ticket, _ in batch.parts),
         )
         _call(self._report, report)
+
+    def _is_gone(self, ticket: Ticket, batch: Batch, rows: int) -> bool:
+        """Whether nobody waits for a sentence any more, asked before each of its steps; others go on after a turn."""
+        before, batch.spent = batch.spent, batch.spent + rows
+        if before < PATIENCE <= batch.spent:
+            with self._changed:
+                self._changed.notify_all()
+        if time.monotonic() - batch.turn_began >= TURN:
+            self._turns.give_way()
+            batch.turn_began = time.monotonic()
+        return ticket.future.done()
+
+    def _add(self, ticket: Ticket, at: int, translation: Translation) -> None:
+        """Add a translation to a request, which may have it already."""
+        with self._changed:  # another thread may have the rest of the request
+            ticket.done[at] = translation
+            is_complete = len(ticket.done) == len(ticket.sentences)
+        if is_complete:
+            with suppress(InvalidStateError):  # canceled in the meantime
+                ticket.future.set_result([ticket.done[at] for at in range(len(ticket.sentences))])
 
 
 def _call(measure: Callable[[Measured], object], value: Measured) -> None:

@@ -46,18 +46,27 @@ async def finished(request: Request, work: Coroutine[Any, Any, Result], seconds:
         ApiError: 499, the client went away.
         TimeoutError: the work took too long.
     """
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request))
+    is_gone = False
+
+    async def leave() -> None:
+        nonlocal is_gone
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        if not deadline.expired():
+            is_gone = True
+            deadline.reschedule(0.0)
+
     try:
-        done, _ = await asyncio.wait({task, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if task in done:
-            return task.result()
-        if gone in done:
-            raise ApiError(499, "The client closed the connection.")
-        raise TimeoutError
-    finally:
-        for each in (task, gone):
-            each.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
+        async with asyncio.timeout(seconds) as deadline:
+            watch = asyncio.ensure_future(leave())
+            try:
+                return await work
+            finally:
+                watch.cancel()
+    except TimeoutError:
+        if is_gone:
+            raise ApiError(499, "The client closed the connection.") from None
+        raise
 
 
 def client_of(request: Request) -> str:
@@ -69,8 +78,3 @@ def bearer_token(request: Request) -> str:
     """Token of the ``Authorization`` header, or empty."""
     kind, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if kind.lower() == "bearer" else ""
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

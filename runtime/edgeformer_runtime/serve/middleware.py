@@ -22,15 +22,17 @@ from edgeformer_runtime.serve.context import Context
 from edgeformer_runtime.serve.errors import LOG, ApiError, error_response, json_response
 from edgeformer_runtime.serve.protocol import LINGER_SECONDS
 
-CORS = {
-    "Access-Control-Allow-Origin": "*",
-    "Access-Control-Allow-Headers": "Authorization, Content-Type",
-    "Access-Control-Expose-Headers": "Authorization",
-    "Access-Control-Allow-Methods": "GET, POST",
-    "Access-Control-Max-Age": str(60 * 60 * 24 * 20),
-}
-"""What LibreTranslate sends with every response, but for `Allow-Credentials`, which contradicts the origin `*`."""
-PLAIN_HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+HEADERS = [
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-allow-headers", b"Authorization, Content-Type"),
+    (b"access-control-expose-headers", b"Authorization"),
+    (b"access-control-allow-methods", b"GET, POST"),
+    (b"access-control-max-age", b"%d" % (60 * 60 * 24 * 20)),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+]
+"""Headers of every response. Those of CORS are LibreTranslate's, but for `Allow-Credentials`, which contradicts the
+origin `*`."""
 HELD_BODIES = 8
 """How many of the largest requests may be in memory or on the disk at a time."""
 
@@ -68,11 +70,9 @@ class Shell:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = MutableHeaders(scope=message)
-                for name, value in {**CORS, **PLAIN_HEADERS, "X-Request-ID": request_id}.items():
-                    headers.setdefault(name, value)
+                message["headers"] = [*message["headers"], *HEADERS, (b"x-request-id", request_id.encode())]
                 if self.context.is_draining:
-                    headers["Connection"] = "close"
+                    MutableHeaders(scope=message)["Connection"] = "close"
             await send(message)
 
         self._metrics.in_flight.inc()
@@ -112,27 +112,27 @@ class Shell:
         """Pass a request on, and refuse it as soon as it is too large or takes too long to arrive."""
         settings, seconds = self._settings, self._settings.request_seconds
         limit = settings.max_upload if scope["path"] == "/translate_file" else settings.max_body
-        too_large = ApiError(413, f"The request has more than {limit} bytes, the limit of this server.")
         length = Headers(scope=scope).get("content-length", "0")
         if length.isascii() and length.isdigit() and int(length) > limit:
-            await _answer_early(error_response(too_large), receive, send)
+            await _answer_early(error_response(_too_large(limit)), receive, send)
             return
-        too_slow = ApiError(408, f"The request did not arrive within {seconds:g} seconds.", {"Connection": "close"})
-        total, is_complete, deadline = 0, False, time.monotonic() + seconds
+        total, is_complete, deadline = 0, False, asyncio.get_running_loop().time() + seconds
 
         async def receive_limited() -> Message:
             nonlocal total, is_complete
             if is_complete:
                 return await receive()
             try:
-                message = await asyncio.wait_for(receive(), max(0.0, deadline - time.monotonic()))
+                async with asyncio.timeout_at(deadline):
+                    message = await receive()
             except TimeoutError:
-                raise too_slow from None
+                what = f"The request did not arrive within {seconds:g} seconds."
+                raise ApiError(408, what, {"Connection": "close"}) from None
             is_complete = not message.get("more_body", False)
             size = len(message.get("body", b""))
             total, self._held = total + size, self._held + size
             if total > limit:
-                raise too_large
+                raise _too_large(limit)
             if self._held > self._max_held:
                 raise QueueFullError(1)
             return message
@@ -141,6 +141,10 @@ class Shell:
             await self._router(scope, receive_limited, send)
         finally:
             self._held -= total
+
+
+def _too_large(limit: int) -> ApiError:
+    return ApiError(413, f"The request has more than {limit} bytes, the limit of this server.")
 
 
 async def _answer_early(response: Response, receive: Receive, send: Send) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import math
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -33,9 +33,11 @@ from edgeformer_runtime.workspace.workspace import Hop, Workspace
 LARGE_TEXT = 20_000
 """Characters of a request from which on its texts are large; documents are, too."""
 OPENING_THREADS = 4
-"""Requests that open a model, or find it open and unchanged, at a time."""
-TEXT_THREADS = 4
+"""Requests that open a model, or wait until it is open, at a time."""
+TEXTS = 4
 """Requests whose texts are split or joined at a time."""
+TEXT_THREADS = 8
+"""These, and requests that wait for sentences that are translated again."""
 LARGE_TEXT_THREADS = 1
 """The same for large texts. As they take long, and Python runs one thread at a time, each slows down the others."""
 
@@ -101,10 +103,11 @@ class Service:
     ) -> None:
         self.workspace = workspace
         self._settings, self._report, self._watch = settings, report, watch
-        self.documents = Documents()
+        self.documents = Documents(settings.workers)
         self._batchers: dict[str, Batcher] = {}
         self._openers: dict[str, ThreadPoolExecutor] = {}
         """Open each model, so that requests for other models do not wait for it."""
+        self._splitting = threading.Semaphore(TEXTS)
         self._texts = ThreadPoolExecutor(TEXT_THREADS, "texts")
         self._large_texts = ThreadPoolExecutor(LARGE_TEXT_THREADS, "large-texts")
         self._streams = ThreadPoolExecutor(settings.max_streams, "stream")
@@ -234,22 +237,56 @@ class Service:
     ) -> list[list[TextTranslation]]:
         texts = TextTranslator(translator.with_languages(hop.source, hop.target), job.text_options)
         decoding = self._decoding(texts, job.changes)
+        if job.format == "html":
+            job = replace(job, texts=[await self._read(text) for text in job.texts])
         is_small = sum(len(text) if isinstance(text, str) else LARGE_TEXT for text in job.texts) < LARGE_TEXT
-        gone = threading.Event()
         run = partial(asyncio.get_running_loop().run_in_executor, self._texts if is_small else self._large_texts)
+        setting, batcher = Setting(translator, hop.source, hop.target, decoding), self._batcher(hop.model)
+        gone, tickets = threading.Event(), ExitStack()
+        stop = Stop(gone.is_set)
+
+        def split() -> tuple[list[Plan], Future[list[Translation]]]:
+            with self._splitting:
+                plans = self._split(texts, job, stop)
+                return plans, batcher.submit([each for plan in plans for each in plan.sentences], setting, ticket)
+
+        def join(translations: Sequence[Translation]) -> list[list[TextTranslation]]:
+            with self._splitting:
+                return _joined(plans, translations, decoding, stop, again)
+
+        def again(sentences: Sequence[str]) -> list[Translation]:
+            more = tickets.enter_context(batcher.admit_more(len(sentences)))
+            stop.check()  # or nobody might give the ticket up
+            future = batcher.submit(sentences, setting, more)
+            self._splitting.release()  # for others
+            try:
+                return future.result()
+            finally:
+                self._splitting.acquire()
+
         try:
-            plans = await run(self._split, texts, job, Stop(gone.is_set))
-            sentences = [sentence for plan in plans for sentence in plan.sentences]
-            setting = Setting(translator, hop.source, hop.target, decoding)
-            translations = await asyncio.wrap_future(self._batcher(hop.model).submit(sentences, setting, ticket))
-            return await run(_joined, plans, translations, decoding, Stop(gone.is_set))
+            plans, future = await run(split)
+            return await run(join, await asyncio.wrap_future(future))
         finally:
             gone.set()
+            tickets.close()
+
+    async def _read(self, text: str | Piece) -> str | Piece:
+        """What there is to translate of a large text in HTML: it is read as documents are, in another process, since
+        reading it here would hold up all other requests."""
+        if not isinstance(text, str) or len(text) < LARGE_TEXT:
+            return text
+        content = f"\ufeff{text}".encode(errors="surrogatepass")  # the mark of a file, which is not part of its text
+        return (await self.documents.ask(SentDocument("text.html", content))).pieces[0]
 
     @asynccontextmanager
     async def _leased(self, model: str) -> AsyncIterator[Translator]:
         """Use a model, which is opened in a thread of its own if necessary. Whoever waits for a translation leases its
         model; a batch that nobody waits for may find it closed."""
+        if (lease := self.workspace.lease_open(model)) is not None:
+            with lease as translator:
+                yield translator
+            return
         if model not in self._openers:
             self._openers[model] = ThreadPoolExecutor(OPENING_THREADS, f"open {model}")
         stack, run = ExitStack(), asyncio.get_running_loop().run_in_executor
@@ -301,7 +338,11 @@ class Service:
 
 
 def _joined(
-    plans: Sequence[Plan], translations: Sequence[Translation], decoding: DecodeOptions, stop: Stop
+    plans: Sequence[Plan],
+    translations: Sequence[Translation],
+    decoding: DecodeOptions,
+    stop: Stop,
+    again: Callable[[Sequence[str]], Sequence[Translation]],
 ) -> list[list[TextTranslation]]:
     """Join the best hypotheses of all sentences, then the second best, and so on."""
     remaining = iter(translations)
@@ -312,7 +353,7 @@ def _joined(
             own = list(map(plausible, own))
         ranks = max((len(translation.hypotheses) for translation in own), default=1)
         of_rank = ([_ranked(translation, rank) for translation in own] for rank in range(max(1, ranks)))
-        results.append(distinct(plan.join(chosen, decoding, stop) for chosen in of_rank))
+        results.append(distinct(plan.join(chosen, decoding, stop, again) for chosen in of_rank))
     return results
 
 

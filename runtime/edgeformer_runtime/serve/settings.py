@@ -29,8 +29,9 @@ class BatchLimits:
     """When a batch is full, and when a queue is."""
 
     max_sentences: int = option(64, "--batch-sentences", "Maximum number of sentences per batch.", low=1, high=4096)
-    max_characters: int = 16384
-    """Characters of a batch; a longer sentence is a batch of its own."""
+    max_positions: int = 2**14
+    """The most positions, in rows of the encoder and the decoder, of all batches in progress for one model; a sentence
+    that may take more is a batch of its own."""
     delay: float = option(
         0.002,
         "--batch-delay",

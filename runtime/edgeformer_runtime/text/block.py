@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from edgeformer_runtime.text.surface import lowered
 
 Span = tuple[int, int]
 """First character, and the one after the last."""
+UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+"""Scripts whose words have no space between them."""
+LETTER = re.compile(rf"(?![{UNSPACED}])\w")
+"""A letter or digit of a script whose words have spaces between them."""
 Parts = tuple["str | Block", ...]
 """Text to copy and blocks to translate, in order."""
 
@@ -61,7 +67,8 @@ class Block:
 
     text: str
     raw: str | Sequence[str]
-    """How each character is written; empty for those after the first of an item."""
+    """How each character is written; empty for those after the first of an item, and for a space that the document
+    does not have, between words that an element without text separates."""
     origins: Sequence[int] = ()
     """Place of each character in the document, and that of the end; if empty, they are those in the block."""
     tags: tuple[Tag, ...] = ()
@@ -75,6 +82,10 @@ class Block:
     def escape(self, text: str) -> str:
         """Write text."""
         return text.translate(self.escapes)
+
+    def item(self, start: int, end: int) -> Item:
+        """Characters as an item."""
+        return Item(start, end, self.text[start:end], "".join(self.raw[start:end]))
 
     def origin(self, offset: int) -> int:
         """Where a character is in the document."""
@@ -109,6 +120,15 @@ def inside(offset: int, items: Sequence[Item]) -> Item | None:
     return next(iter(overlapping(items, offset, offset)), None)
 
 
+def spliced(text: str, changes: Iterable[tuple[int, int, str]]) -> str:
+    """A text with other characters in place of those of some spans, in order."""
+    parts, offset = list[str](), 0
+    for start, end, new in changes:
+        parts += [text[offset:start], new]
+        offset = end
+    return "".join([*parts, text[offset:]])
+
+
 @dataclass(frozen=True)
 class Reading:
     """What the model reads of a sentence."""
@@ -127,11 +147,8 @@ class Reading:
 def without_items(text: str, span: Span, items: Sequence[Item]) -> str:
     """A sentence with spaces in place of items."""
     start, end = span
-    sentence = text[start:end]
-    for item in overlapping(items, start, end):
-        first, last = max(item.start, start) - start, min(item.end, end) - start
-        sentence = sentence[:first] + " " * (last - first) + sentence[last:]
-    return sentence
+    inner = [(max(item.start, start) - start, min(item.end, end) - start) for item in overlapping(items, *span)]
+    return spliced(text[start:end], ((first, last, " " * (last - first)) for first, last in inner))
 
 
 def read(
@@ -162,10 +179,21 @@ def read(
     if without or block.is_markup:
         kept = _without_double_spaces(block.text, [p for p in kept if not overlapping(without, p, p + 1)])
         text = "".join(text[offset - start] for offset in kept)
+        if without:
+            text, kept = _with_gaps(text, kept)
     if block.is_markup:
         text = "".join(" " if character.isspace() else character for character in text)
     mark = mark if text else ""
     return Reading(text + mark, (*kept, *[end] * len(mark), end), is_upper, frozenset(without), mark)
+
+
+def _with_gaps(text: str, offsets: Sequence[int]) -> tuple[str, list[int]]:
+    """A text with a space wherever something was left out between two words."""
+    parts, kept, start = list[str](), list[int](), 0
+    for index, (before, after) in enumerate(pairwise(offsets), 1):
+        if after > before + 1 and LETTER.match(text, index - 1) and LETTER.match(text, index):
+            parts, kept, start = [*parts, text[start:index], " "], [*kept, *offsets[start:index], before + 1], index
+    return "".join([*parts, text[start:]]), [*kept, *offsets[start:]]
 
 
 def _without_double_spaces(text: str, offsets: Sequence[int]) -> list[int]:

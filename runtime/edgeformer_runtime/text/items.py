@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeformer_runtime.text.block import Item, Span
-from edgeformer_runtime.text.words import LETTER, AlignedSentence, Shares, Word, joined, replaced
+from edgeformer_runtime.text.block import LETTER, Item, Span
+from edgeformer_runtime.text.words import AlignedSentence, Shares, Word, joined, replaced
 
 
 def copied(items: Sequence[Item], text: str) -> bool:
@@ -87,7 +87,7 @@ def best_gap(sentence: AlignedSentence, offset: int, gaps: NDArray[np.intp]) -> 
 
 def _found(items: Sequence[Item], text: str, sentence: AlignedSentence | None = None) -> dict[Item, Span]:
     """Where a translation has each of those items that it has, placeholders before terms: the first copy, or the one
-    with the most attention on the item."""
+    with the most attention on the item; one in other letters, such as `%S` for `%s`, only if there is no other."""
     found: dict[Item, Span] = {}
     for item in sorted(items, key=lambda item: item.is_term):
         if item.is_term:
@@ -98,6 +98,7 @@ def _found(items: Sequence[Item], text: str, sentence: AlignedSentence | None = 
             pattern = before + pattern + (r"(?!\d)" if item.text[-1:].isdigit() else "")
         spans = [match.span() for match in re.finditer(pattern, text, re.IGNORECASE)]
         free = [span for span in spans if all(span[1] <= start or span[0] >= end for start, end in found.values())]
+        free = [span for span in free if text[slice(*span)] == item.text] or free
         if free:
             found[item] = free[0] if sentence is None else max(free, key=partial(_attention, sentence, item))
     return found
@@ -105,12 +106,7 @@ def _found(items: Sequence[Item], text: str, sentence: AlignedSentence | None = 
 
 def _attention(sentence: AlignedSentence, item: Item, span: Span) -> float:
     """The attention on an item of the word that has a span of the translation."""
-    offset = 0
-    for word, share in zip(sentence.words, sentence.shares(item.start, item.end), strict=True):
-        offset += len(word.space) + len(word.text)
-        if offset > span[0]:
-            return round(float(share), 6)
-    return 0.0
+    return round(float(sentence.shares(item.start, item.end)[sentence.word_at(span[0])]), 6)
 
 
 def _word(sentence: AlignedSentence, item: Item, text: str, space: str) -> Word:
@@ -120,21 +116,14 @@ def _word(sentence: AlignedSentence, item: Item, text: str, space: str) -> Word:
 
 def put_over(sentence: AlignedSentence, item: Item, text: str, first: int, last: int) -> AlignedSentence:
     """Replace characters of a translation with an item, and keep the rest of the words they are in."""
-    offset, inner = 0, []
-    head = tail = None
-    for index, word in enumerate(sentence.words):
-        start = offset + len(word.space)
-        offset = start + len(word.text)
-        if offset <= first or start >= last:
-            continue
-        inner.append(index)
-        if start < first:
-            head = replace(word, text=word.text[: first - start])
-        if offset > last:
-            tail = replace(word, text=word.text[last - start :], space="")
-    word = _word(sentence, item, text, "" if head else sentence.words[inner[0]].space)
-    new = [*([head] if head else []), word, *([tail] if tail else [])]
-    return replaced(sentence, inner[0], inner[-1] + 1, new)
+    begun, ended = sentence.word_at(first), sentence.word_at(last - 1)
+    before, after = sentence.words[begun], sentence.words[ended]
+    head = before.text[: max(0, first - (sentence.ends[begun] - len(before.text)))]
+    tail = after.text[len(after.text) - (sentence.ends[ended] - last) :]
+    new = [replace(before, text=head)] if head else []
+    new.append(_word(sentence, item, text, "" if head else before.space))
+    new += [replace(after, text=tail, space="")] if tail else []
+    return replaced(sentence, begun, ended + 1, new)
 
 
 def _inserted(sentence: AlignedSentence, item: Item, text: str, start: int) -> AlignedSentence:

@@ -26,7 +26,7 @@ class TextOptions:
     quarters of what it writes if that is less, since a translation may be longer than its source."""
     capitals: Capitals = "auto"
     """``lower``: the model reads text in capitals in lowercase, and its translation gets capitals. ``keep``: it reads
-    capitals. ``auto``: lowercase if capitals take at least half as many tokens again."""
+    capitals. ``auto``: lowercase if capitals take at least a tenth more tokens."""
     match_surface: bool = True
     """Remove a period that ends a translation but not its source, add final punctuation that was lost, and begin with a
     capital where the source does. In German, capitals stay as they are."""

@@ -26,9 +26,9 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeformer_runtime.text.block import Block, Item, Span, Tag
+from edgeformer_runtime.text.block import LETTER, Block, Item, Span, Tag
 from edgeformer_runtime.text.items import best_gap, best_run, restored
-from edgeformer_runtime.text.words import LETTER, AlignedSentence, Shares, Word
+from edgeformer_runtime.text.words import AlignedSentence, Shares, Word
 
 _FREE, _FIXED = -1, -2
 """Owners of words that no node has, and of placeholders between the nodes."""
@@ -72,11 +72,6 @@ def inner_tags(block: Block, start: int, end: int) -> set[int]:
 
     These are the tags of elements that begin and end in the sentence but do not contain all of it, tags inside such
     elements, and single tags between its words. White space around the sentence does not count as other text.
-
-    Args:
-        block: the block.
-        start: first character of the sentence.
-        end: the one after its last.
     """
     before, after = start, end
     while before and block.text[before - 1].isspace():
@@ -175,12 +170,16 @@ def _is_edge(part: _Part, *, is_end: bool) -> bool:
 
 def _source(block: Block, node: _Node, start: int, end: int) -> Item:
     """The text that an element has in a sentence of the source, with the tags in it."""
-    written, offset = "", max(start, node.start)
+    parts, offset = list[str](), max(start, node.start)  # text, a tag, text, and so on
     for tag in block.tags[node.order + 1 : block.tags[node.order].partner]:
-        written += "".join(block.raw[offset : min(tag.offset, end)]) + tag.raw
+        parts += ["".join(block.raw[offset : min(tag.offset, end)]), tag.raw]
         offset = max(offset, tag.offset)
-    written += "".join(block.raw[offset : min(node.end, end)])
-    return Item(node.start, node.end, block.text[node.start : node.end].strip(), written.strip())
+    parts.append("".join(block.raw[offset : min(node.end, end)]))
+    filled = [index for index in range(0, len(parts), 2) if parts[index].strip()]
+    for index in range(0, len(parts), 2):  # without white space at the edges, inside other elements either
+        text = parts[index] if index > filled[0] else parts[index].lstrip()
+        parts[index] = text if index < filled[-1] else text.rstrip()
+    return Item(node.start, node.end, block.text[node.start : node.end].strip(), "".join(parts))
 
 
 def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
@@ -320,11 +319,8 @@ def _place_between(
 
 def _divides_word(sentence: AlignedSentence, source: str, node: _Node) -> bool:
     """Whether an element begins or ends inside a word; a placeholder beside it does not belong to one."""
-    apart = {edge for span in sentence.origins.values() for edge in span}
-    return any(
-        source[edge - 1 : edge].isalnum() and source[edge : edge + 1].isalnum()
-        for edge in {node.start, node.end} - apart
-    )
+    edges = {node.start, node.end} - sentence.apart
+    return any(source[edge - 1 : edge].isalnum() and source[edge : edge + 1].isalnum() for edge in edges)
 
 
 def _nearest(gap: int, is_word: NDArray[np.bool_], owners: NDArray[np.intp]) -> int | None:

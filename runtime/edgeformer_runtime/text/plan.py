@@ -14,14 +14,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Stop
 from edgeformer_runtime.decoding.session import AttentiveSession
-from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.engine.session import BundleSession
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.text.block import Block, Item, Reading, Span, read, without_items
 from edgeformer_runtime.text.items import copied, restored
@@ -34,6 +35,9 @@ from edgeformer_runtime.text.surface import Finish, finish
 from edgeformer_runtime.text.words import AlignedSentence, aligned
 from edgeformer_runtime.translation import TextHypothesis, Translation
 from edgeformer_runtime.translator import AnyTranslator, Translator
+
+Translate = Callable[[Sequence[str]], Sequence[Translation]]
+"""Translates sentences."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +53,8 @@ class PlannedSentence:
     """Tags of the block that go with its words."""
     reading: Reading
     bare: Reading | None
-    """What the model reads if it does not copy the placeholders: the sentence without them. ``None`` if there are
-    none, or if nothing else is left."""
-    mark: str = ""
-    """A period that the model reads after it."""
+    """What the model reads if it does not copy the placeholders: the sentence without them; ``None`` if there are
+    none."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,11 @@ class Plan:
         return [sentence.reading.text for sentence in self._planned]
 
     def join(
-        self, translations: Sequence[Translation], decoding: DecodeOptions | None = None, stop: Stop | None = None
+        self,
+        translations: Sequence[Translation],
+        decoding: DecodeOptions | None = None,
+        stop: Stop | None = None,
+        again: Translate | None = None,
     ) -> TextTranslation:
         """Make the translated text.
 
@@ -118,6 +124,7 @@ class Plan:
             translations: the translation of each of :attr:`sentences`.
             decoding: options to translate sentences again with, without placeholders that were not copied.
             stop: gives the text up before it is complete.
+            again: translates sentences again, rather than this translator with these options.
 
         Raises:
             InputError: one could not be translated.
@@ -131,36 +138,32 @@ class Plan:
                 f"There must be one translation per sentence, {len(self._planned):,}, but there are "
                 f"{len(translations):,}."
             )
-        outcomes = self._outcomes(translations, decoding, stop)
+        if again is None:
+            again = partial(
+                self._translator.translate, options=decoding, timeout=stop.seconds_left, cancel=stop.is_canceled
+            )
+        outcomes = self._outcomes(translations, again)
         if self._options.check_numbers:
-            outcomes = self._with_numbers(outcomes, decoding, stop)
+            outcomes = self._with_numbers(outcomes, again)
         stop.check()
         return _Writer(iter(outcomes), self._options).text(self._parts)
 
-    def _outcomes(
-        self, translations: Sequence[Translation], decoding: DecodeOptions | None, stop: Stop
-    ) -> list[_Outcome]:
+    def _outcomes(self, translations: Sequence[Translation], again: Translate) -> list[_Outcome]:
         """Translations, without placeholders where the model did not copy them."""
         # A model may change or lose a placeholder. Such a sentence is translated again, all of them in one batch,
         # from a reading without its placeholders, which are put among its words below.
         readings = [planned.reading for planned in self._planned]
         chosen = list(translations)
-        again = {
+        bare = {
             index: planned.bare
             for index, (planned, translation) in enumerate(zip(self._planned, translations, strict=True))
             if planned.bare is not None and not copied(planned.items, translation.text)
         }
-        for index, translation in zip(again, self._translated(list(again.values()), decoding, stop), strict=True):
-            chosen[index], readings[index] = translation, again[index]
-        return self._placed([self._finished(*pair) for pair in zip(self._planned, readings, chosen, strict=True)])
-
-    def _translated(
-        self, readings: Sequence[Reading], decoding: DecodeOptions | None, stop: Stop
-    ) -> Sequence[Translation]:
-        if not readings:
-            return []
-        texts = [reading.text for reading in readings]
-        return self._translator.translate(texts, decoding, timeout=stop.seconds_left, cancel=stop.is_canceled)
+        for index, translation in zip(bare, _translated(list(bare.values()), again), strict=True):
+            chosen[index], readings[index] = translation, bare[index]
+        outcomes = [self._finished(*pair) for pair in zip(self._planned, readings, chosen, strict=True)]
+        has_details = self._options.word_details
+        return self._aligned(outcomes, lambda planned: bool(planned.items or planned.tags or has_details))
 
     def _finished(self, planned: PlannedSentence, reading: Reading, translation: Translation) -> _Outcome:
         change = finish(
@@ -174,7 +177,7 @@ class Plan:
         )
         return _Outcome(planned, reading, translation, change)
 
-    def _with_numbers(self, outcomes: Sequence[_Outcome], decoding: DecodeOptions | None, stop: Stop) -> list[_Outcome]:
+    def _with_numbers(self, outcomes: Sequence[_Outcome], again: Translate) -> list[_Outcome]:
         """Outcomes with the numbers of their sources; what is wrong even so is noted.
 
         A number that the model changed is put in place of what it became. Where that is not certain, the sentence is
@@ -191,15 +194,15 @@ class Plan:
                 chosen[index] = self._fewer_wrong(outcome, replace(outcome, sentence=sentence))
         # 2. What is still wrong: the model reads the sentence without these numbers, and they are placed among the
         # words of the new translation. The old one stays unless this has fewer wrong numbers.
-        again = [index for index in wrong if chosen[index].wrong.count]
-        numbers = [tuple(self._number_items(chosen[index], with_sign=True)) for index in again]
-        readings = [_without_more(chosen[index], items) for index, items in zip(again, numbers, strict=True)]
-        translations = self._translated(readings, decoding, stop)
+        left = [index for index in wrong if chosen[index].wrong.count]
+        numbers = [tuple(self._number_items(chosen[index], with_sign=True)) for index in left]
+        readings = [_without_more(chosen[index], items) for index, items in zip(left, numbers, strict=True)]
+        translations = _translated(readings, again)
         retried = [
             replace(self._finished(chosen[index].planned, reading, translation), numbers=items)
-            for index, reading, translation, items in zip(again, readings, translations, numbers, strict=True)
+            for index, reading, translation, items in zip(left, readings, translations, numbers, strict=True)
         ]
-        for index, outcome in zip(again, self._aligned(retried), strict=True):
+        for index, outcome in zip(left, self._aligned(retried), strict=True):
             chosen[index] = self._fewer_wrong(chosen[index], outcome)
         return chosen
 
@@ -223,21 +226,15 @@ class Plan:
         languages = self._translator.languages
         return number_items(planned.block, planned.span, planned.items, wrong, languages, with_sign=with_sign)
 
-    def _placed(self, outcomes: Sequence[_Outcome]) -> list[_Outcome]:
-        """Outcomes with the words of those that have something to place among them."""
-        needed = [
-            index
+    def _aligned(
+        self, outcomes: Sequence[_Outcome], is_needed: Callable[[PlannedSentence], bool] = lambda planned: True
+    ) -> list[_Outcome]:
+        """Outcomes with the words of those that need them, and items among these."""
+        attention = {
+            index: outcome.best.attention
             for index, outcome in enumerate(outcomes)
-            if outcome.planned.items or outcome.planned.tags or self._options.word_details
-        ]
-        placed = list(outcomes)
-        for index, outcome in zip(needed, self._aligned([outcomes[index] for index in needed]), strict=True):
-            placed[index] = outcome
-        return placed
-
-    def _aligned(self, outcomes: Sequence[_Outcome]) -> list[_Outcome]:
-        """Outcomes with their words, and items among them."""
-        attention = {index: outcome.best.attention for index, outcome in enumerate(outcomes) if not outcome.sentence}
+            if not outcome.sentence and is_needed(outcome.planned)
+        }
         missing = [index for index in attention if attention[index] is None and outcomes[index].best.ids]
         if missing and has_attention(self._translator):
             translations = [outcomes[index].translation for index in missing]
@@ -259,7 +256,11 @@ class Plan:
 
 def has_attention(translator: AnyTranslator) -> bool:
     """Return whether the model of a bundle has attention weights."""
-    return isinstance(translator.session, OnnxSession) and translator.session.bundle.has_attention
+    return isinstance(translator.session, BundleSession) and translator.session.bundle.has_attention
+
+
+def _translated(readings: Sequence[Reading], translate: Translate) -> Sequence[Translation]:
+    return translate([reading.text for reading in readings]) if readings else []
 
 
 class _Writer:
@@ -345,7 +346,7 @@ def _without_more(outcome: _Outcome, items: Sequence[Item]) -> Reading:
     """What the model read of a sentence, without more of it."""
     planned, old = outcome.planned, outcome.reading
     without = sorted([*old.without, *items], key=lambda item: item.start)
-    return read(planned.block, planned.span, planned.items, is_upper=old.is_upper, without=without, mark=planned.mark)
+    return read(planned.block, planned.span, planned.items, is_upper=old.is_upper, without=without, mark=old.mark)
 
 
 def _planned_sentences(parts: PlannedParts) -> Iterator[PlannedSentence]:

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from edgeformer_runtime.text.block import Block, Item, overlapping
+from edgeformer_runtime.text.block import Block, Item, overlapping, without_items
 
 _EMOJI = r"©®\u2122\u2190-\u21ff\u2300-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff"
 _EMOJI_PARTS = r"\ufe0f\u200d\u20e3\U000e0020-\U000e007f"  # selectors, joiners, tags
@@ -65,7 +65,7 @@ def protected_items(block: Block) -> list[Item]:
     edges = {tag.offset for tag in block.tags if tag.partner is not None}
     edges.update(edge for item in block.items for edge in (item.start, item.end))
     return [
-        Item(start, end, block.text[start:end], "".join(block.raw[start:end]))
+        block.item(start, end)
         for first, last in pairwise(sorted({0, len(block.text), *edges}))
         if not overlapping(block.items, first, last)
         for start, end in protected_spans(block.text, first, last)
@@ -82,7 +82,7 @@ def joined_items(block: Block, items: Sequence[Item]) -> list[Item]:
             groups[-1].append(item)
         else:
             groups.append([item])
-    return [_joined(block, group) if len(group) > 1 else group[0] for group in groups]
+    return [block.item(group[0].start, group[-1].end) if len(group) > 1 else group[0] for group in groups]
 
 
 def _is_joined(text: str, tags: Sequence[int], one: Item, other: Item) -> bool:
@@ -90,11 +90,6 @@ def _is_joined(text: str, tags: Sequence[int], one: Item, other: Item) -> bool:
     between = text[one.end : other.start]
     has_tags = bisect_left(tags, one.end) < bisect_right(tags, other.start)
     return is_plain and len(between) <= _MAX_SIGNS and not has_tags and not re.search(r"[\w\s]", between)
-
-
-def _joined(block: Block, items: Sequence[Item]) -> Item:
-    start, end = items[0].start, items[-1].end
-    return Item(start, end, block.text[start:end], "".join(block.raw[start:end]))
 
 
 def protected_spans(text: str, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
@@ -121,11 +116,5 @@ def _unlinked(url: str) -> int:
 
 def has_words(text: str, start: int, end: int, items: Sequence[Item]) -> bool:
     """Return whether part of a text has a letter outside protected items."""
-    offset = start
-    for item in overlapping(items, start, end):
-        if item.is_term:
-            continue
-        if any(map(str.isalpha, text[offset : max(offset, item.start)])):
-            return True
-        offset = max(offset, item.end)
-    return any(map(str.isalpha, text[offset:end]))
+    kept_as_is = [item for item in overlapping(items, start, end) if not item.is_term]
+    return any(map(str.isalpha, without_items(text, (start, end), kept_as_is)))

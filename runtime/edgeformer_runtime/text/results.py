@@ -60,11 +60,8 @@ class TextTranslation:
 
 
 def plausible(translation: Translation) -> Translation:
-    """Leave out alternatives that are hardly as good as the best translation, and those that look like a better one.
-
-    Args:
-        translation: a translation with scores of tokens, best first.
-    """
+    """Leave out alternatives that are hardly as good as the best translation, and those that look like a better
+    one. The translation must have scores of tokens."""
     confidence = [hypothesis.confidence or 0.0 for hypothesis in translation.hypotheses]
     least = MIN_RELATIVE_CONFIDENCE * max(confidence, default=0.0)
     kept, seen = list[TextHypothesis](), set[str]()

@@ -7,29 +7,25 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer_runtime.attention import Attention
 from edgeformer_runtime.decoding.session import FloatArray
-from edgeformer_runtime.text.block import Span
+from edgeformer_runtime.text.block import LETTER, UNSPACED, Span
 from edgeformer_runtime.text.surface import Finish
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translation import TextHypothesis
 
-_UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-"""Scripts whose words have no space between them."""
-_LETTER = rf"(?:(?![{_UNSPACED}])\w)"
 _ELISION = r"(?<!\w)(?:[cdjlmnstCDJLMNST]|\w*[Qq]u|[Dd]all|[Dd]ell|[Nn]ell|[Ss]ull|[Aa]ll)['’](?=\w)"
 """An article or the like that has lost its vowel, as in French and Italian."""
-WORD = re.compile(rf"[{_UNSPACED}][\u0300-\u036f\ufe00-\ufe0f]*|{_ELISION}|{_LETTER}+(?:['’\-]{_LETTER}+)*|\S")
+_LETTERS = rf"(?:{LETTER.pattern})+"
+WORD = re.compile(rf"[{UNSPACED}][\u0300-\u036f\ufe00-\ufe0f]*|{_ELISION}|{_LETTERS}(?:['’\-]{_LETTERS})*|\S")
 """A word or a punctuation mark."""
 Shares = NDArray[np.float64]
 """Shares of attention."""
-LETTER = re.compile(_LETTER)
-"""A letter or digit of a script whose words have spaces between them."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +59,15 @@ class AlignedSentence:
     source_words: Sequence[Span]
     """Characters of the words of the source."""
 
+    @cached_property
+    def ends(self) -> list[int]:
+        """The end of each word in the text of the translation."""
+        return list(accumulate(len(word.space) + len(word.text) for word in self.words))
+
+    def word_at(self, offset: int) -> int:
+        """The word that a character of the translation, or white space before it, belongs to."""
+        return bisect_right(self.ends, offset)
+
     def shares(self, start: int, end: int) -> Shares:
         """The share of each word's attention on characters of the source, from 0 to 1, ``(W,)``."""
         first, last = np.searchsorted(self._centers, (start, end))
@@ -88,6 +93,11 @@ class AlignedSentence:
     def origins(self) -> dict[int, Span]:
         """Characters of the block that each placeholder stands for, by its word."""
         return {index: word.origin for index, word in enumerate(self.words) if word.origin is not None}
+
+    @cached_property
+    def apart(self) -> frozenset[int]:
+        """Where a placeholder or a word of the source begins or ends in the block."""
+        return frozenset(edge for span in (*self.origins.values(), *self.source_words) for edge in span)
 
     @cached_property
     def placeholders(self) -> NDArray[np.intp]:
@@ -197,8 +207,8 @@ def aligned(
         offset = match.end()
     # Punctuation that the sentence gets attends to nothing; that at the end of both, to that of the source.
     if finish.added and words:
-        mark = finish.added.lstrip()
-        words.append(Word(mark, finish.added[: -len(mark)], np.zeros(len(spans), np.float32)))
+        added = finish.added.lstrip()
+        words.append(Word(added, finish.added[: -len(added)], np.zeros(len(spans), np.float32)))
     own = source.removesuffix(mark)
     if words and not words[-1].text.isalnum() and not own[-1:].isalnum():  # final punctuation attends to anything
         words[-1] = replace(words[-1], shares=np.eye(len(spans), dtype=np.float32)[-1])

@@ -12,8 +12,10 @@ a translator much memory or time: many pieces, long pieces, and replacements tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 
+from edgeformer_runtime import protobuf
 from edgeformer_runtime.limits import MAX_AFFIX, MAX_CHARSMAP_BYTES, MAX_PIECE_BYTES, MAX_PIECES
 
 SUFFIX = ".spm"
@@ -25,8 +27,7 @@ _PIECES, _TRAINER, _NORMALIZER, _DENORMALIZER = 1, 2, 3, 5
 _UNK_SURFACE, _CHARSMAP = 44, 2
 """What unknown tokens are decoded to, a field of the trainer, and character rules, one of the two others."""
 _KEY_OF_PIECES = _PIECES << 3 | 2
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_DAMAGED = "it is truncated, or not a SentencePiece model"
+_fields = partial(protobuf.fields, what="SentencePiece model")
 
 
 def read_vocabulary(data: bytes) -> list[str] | None:
@@ -37,13 +38,13 @@ def read_vocabulary(data: bytes) -> list[str] | None:
     """
     vocabulary = None
     pieces, offset = _skip_pieces(data)
-    for number, start, end in _fields(data, offset, len(data)):
+    for number, _, start, end in _fields(data, offset, len(data)):
         if number == _PIECES:
             pieces += 1
             if end - start > MAX_PIECE_BYTES:
                 raise ValueError(f"it has a piece of more than {MAX_PIECE_BYTES} bytes")
         elif number in (_TRAINER, _NORMALIZER, _DENORMALIZER):
-            for field, begin, stop in _fields(data, start, end):
+            for field, _, begin, stop in _fields(data, start, end):
                 if number == _TRAINER and field == _UNK_SURFACE and stop - begin > MAX_AFFIX:
                     raise ValueError(f"it decodes unknown tokens to more than {MAX_AFFIX} bytes")
                 if number != _TRAINER and field == _CHARSMAP:
@@ -66,7 +67,7 @@ def with_vocabulary(data: bytes, names: Sequence[str]) -> bytes:
     if any("\0" in name for name in names):
         raise ValueError("an entry of the vocabulary contains NUL")
     content = "\0".join(names).encode("utf-8")
-    return data + _varint(VOCABULARY << 3 | _BYTES) + _varint(len(content)) + content
+    return data + protobuf.field(VOCABULARY, content)
 
 
 def _check_charsmap(charsmap: bytes) -> None:
@@ -91,44 +92,3 @@ def _skip_pieces(data: bytes) -> tuple[int, int]:
         offset += data[offset + 1] + 2
         count += 1
     return count, offset
-
-
-def _fields(data: bytes, offset: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Number, start and end of each field of a message in protobuf's wire format.
-
-    Raises:
-        ValueError: the message is damaged.
-    """
-    while offset < end:
-        key, offset = _read_varint(data, offset, end)
-        start, kind = offset, key & 7
-        if kind == _VARINT:
-            _, offset = _read_varint(data, offset, end)
-        elif kind == _BYTES:
-            length, start = _read_varint(data, offset, end)
-            offset = start + length
-        elif kind in (_FIXED64, _FIXED32):
-            offset += 8 if kind == _FIXED64 else 4
-        if offset > end or kind not in (_VARINT, _BYTES, _FIXED64, _FIXED32) or key >> 32:
-            raise ValueError(_DAMAGED)
-        yield key >> 3, start, offset
-    if offset > end:
-        raise ValueError(_DAMAGED)
-
-
-def _read_varint(data: bytes, offset: int, end: int) -> tuple[int, int]:
-    """Return an integer of 7 bits per byte, the lowest first, and where it ends."""
-    value = 0
-    for shift, byte in zip(range(0, 70, 7), data[offset : min(end, offset + 10)], strict=False):
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, offset + shift // 7 + 1
-    raise ValueError(_DAMAGED)
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes((*encoded, value))

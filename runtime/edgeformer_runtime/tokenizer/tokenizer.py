@@ -58,6 +58,7 @@ class Tokenizer:
         self.pad_id, self.unk_id, self.bos_id, self.eos_id = self.ids(text.special_tokens)
         ids = map(self.token_id, _special(text))
         self._special_ids = frozenset(index for index in ids if index is not None)
+        self._unwritten_ids = self._special_ids - {self.unk_id}
         self._prefix, self._suffix = self.ids(prefix), self.ids((text.eos,) if suffix is None else suffix)
 
     @classmethod
@@ -185,8 +186,14 @@ class Tokenizer:
                     index, "must be valid Unicode, but contains a lone surrogate; decode it with errors='replace'."
                 ) from None
         with _library_errors("The tokenizer cannot encode a text"):
-            encoded = self._model.encode(texts)
+            encoded = [self._as_text(ids) for ids in self._model.encode(texts)]
         return [[*self._prefix, *ids, *self._suffix] for ids in encoded] if special_tokens else encoded
+
+    def _as_text(self, ids: list[int]) -> list[int]:
+        """Put the unknown token for words that a text has in common with special tokens."""
+        if self._unwritten_ids.isdisjoint(ids):
+            return ids
+        return [self.unk_id if index in self._unwritten_ids else index for index in ids]
 
     def unknown_share(self, texts: Sequence[str]) -> float:
         """Fraction of the tokens of texts that are the unknown token; 1 if there are no tokens.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.errors import BundleError, ConfigError
-from edgeformer_runtime.temporaries import temporary
+from edgeformer_runtime.files import temporary
 from edgeformer_runtime.workspace.model import Model, bundles_in, is_named, read_model, read_models
 
 VARIABLE = "EDGEFORMER_MODELS"

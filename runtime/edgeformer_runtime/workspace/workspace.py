@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -202,7 +202,25 @@ class Workspace:
             EdgeformerError: see :meth:`Translator.open`.
             OptionError: there is no such model.
         """
-        opened = self._acquire(name)
+        with self._used(self._acquire(name)) as translator:
+            yield translator
+
+    def lease_open(self, name: str) -> AbstractContextManager[Translator] | None:
+        """Lease a model that is open as it is on disk, which takes no time; ``None`` if it is not.
+
+        Raises:
+            OptionError: there is no such model.
+        """
+        mark = mark_of(self.model(name).path)
+        with self._lock:
+            slot = self._slots.get(name)
+            if slot is None or slot.opened is None or mark not in (slot.opened.mark, slot.refused):
+                return None
+            slot.opened.uses += 1
+            return self._used(slot.opened)
+
+    @contextmanager
+    def _used(self, opened: _Opened) -> Iterator[Translator]:
         try:
             yield opened.translator
         finally:

@@ -170,6 +170,8 @@ REFUSED: dict[str, tuple[str, Make]] = {
     "many directives": ("po", lambda: po(f'msgid "{"%d " * 30_000}"\nmsgstr ""\n')),
 }
 """Kind of each document, and what makes it."""
+LONG = {"long text", "long word", "elements inside each other", "many directives"}
+"""Those that are whole, and only have more characters than a server takes."""
 
 TRANSLATED: dict[str, tuple[str, Make]] = {
     "zip files inside each other": ("docx", nested_zip),

@@ -16,11 +16,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeformer_runtime import OptionError, SessionError, Translation, Translator
+from edgeformer_runtime.decoding.batching import MAX_ROWS
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
 from edgeformer_runtime.engine.onnx_state import OnnxState
-from edgeformer_runtime.serve.batching import Batcher, BatchReport, ClosedError, QueueFullError, Setting
+from edgeformer_runtime.serve.batching import (
+    ALIKE,
+    MAX_BATCHES,
+    TURN,
+    Batcher,
+    BatchReport,
+    ClosedError,
+    QueueFullError,
+    Setting,
+)
 from edgeformer_runtime.serve.settings import BatchLimits
+from edgeformer_runtime.serve.turns import Turns
 from edgeformer_runtime.workspace.workspace import Workspace
 from tests.runtime.test_workspace import bundle_between, replace_bundle
 
@@ -238,6 +249,19 @@ def test_a_request_that_would_wait_for_too_long_is_refused_at_once(setting: Make
             each.cancel()
 
 
+def test_a_short_request_is_not_refused_because_long_ones_wait(setting: MakeSetting) -> None:
+    """Since requests take turns."""
+    with batcher(max_sentences=2, delay=0) as together:
+        together.submit(["A dog."] * 4, setting()).result(60)
+        together._done, together._busy = 10.0, 10.0  # a second for each sentence
+        long = [together.submit(["A dog."] * 400, setting()) for _ in range(3)]
+        assert together.submit(["A dog."], setting(), together.admit(1, seconds=7)).result(60)
+        with pytest.raises(QueueFullError):
+            together.admit(2, seconds=1)
+        for each in long:
+            each.cancel()
+
+
 def test_what_is_still_prepared_counts_as_waiting(setting: MakeSetting) -> None:
     with batcher(max_queue=2) as together:
         with together.admit(2) as ticket:
@@ -303,6 +327,109 @@ def test_the_length_of_the_queue_is_told_whenever_it_changes(setting: MakeSettin
     assert lengths[-1] == 0
 
 
+@pytest.mark.parametrize("count", [1, 40])
+def test_nobody_waits_for_more_than_a_turn_of_each_batch_however_long_the_others_are(
+    setting: MakeSetting, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """All in rows of decoder steps, so that it does not depend on the machine. Steps take longer than it takes to wake
+    a thread, as those of larger models do."""
+    steps, begun, may_go_on = OnnxState.step, threading.Event(), threading.Event()
+    rows: list[int] = []
+
+    def counted(self: OnnxState, token: IntArray) -> FloatArray:
+        rows.append(len(token))
+        if len(rows) == 5:
+            begun.set()
+            assert may_go_on.wait(60)
+        time.sleep(0.01)
+        return steps(self, token)
+
+    monkeypatch.setattr(OnnxState, "step", counted)
+    with batcher(delay=0) as together:
+        long = [together.submit(["The old dog runs."] * count, setting(min_length=28)) for _ in range(30)]
+        assert begun.wait(60)
+        before = sum(rows)
+        short = together.submit(["Two men."], setting(max_length=8))
+        may_go_on.set()
+        assert short.result(60)
+        assert sum(rows) - before <= MAX_BATCHES * (TURN + MAX_ROWS)
+        for each in long:
+            each.cancel()
+
+
+def test_a_sentence_does_not_wait_for_the_others_of_its_batch(
+    setting: MakeSetting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps, translations, is_done = OnnxState.step, list[list[Translation]](), threading.Event()
+    sentences = ["Two men.", "green dogs sing and the old men run and run and run in the snow"]
+    options: dict[str, Any] = {"beam_size": 1, "max_len_a": 1.0}
+    expected = [summary(setting().translator.translate([each], DecodeOptions(**options))) for each in sentences]
+    lengths = [len(results[0][1][0][0]) for results in expected]
+    assert lengths[0] < lengths[1] - 2
+    count = 0
+
+    def counted(self: OnnxState, token: IntArray) -> FloatArray:
+        nonlocal count
+        count += 1
+        if count == lengths[1] - 1:
+            assert is_done.wait(60)
+        return steps(self, token)
+
+    monkeypatch.setattr(OnnxState, "step", counted)
+    with batcher(delay=60, max_sentences=2) as together:
+        short, long = (together.submit([each], setting(**options)) for each in sentences)
+        short.add_done_callback(lambda future: is_done.set())
+        translations += [short.result(60), long.result(60)]
+    assert list(map(summary, translations)) == expected
+
+
+def test_turns_go_round() -> None:
+    turns, order = Turns(1), list[int]()
+
+    def work(number: int) -> None:
+        turns.take()
+        for _ in range(3):
+            order.append(number)
+            turns.give_way()
+        turns.give()
+
+    turns.take()
+    threads = [threading.Thread(target=work, args=[number]) for number in range(3)]
+    for count, thread in enumerate(threads, 1):
+        thread.start()
+        while len(turns._line) < count:
+            time.sleep(0.001)
+    turns.give_way()
+    assert order == [0, 1, 2]
+    turns.give()
+    for thread in threads:
+        thread.join(60)
+    assert order == [0, 1, 2] * 3
+    turns.take()  # it is free
+
+    def last(is_first: bool) -> None:
+        turns.take(first=is_first)
+        order.append(10 + is_first)
+        turns.give()
+
+    threads = [threading.Thread(target=last, args=[is_first]) for is_first in (False, True)]
+    for count, thread in enumerate(threads, 1):
+        thread.start()
+        while len(turns._line) < count:
+            time.sleep(0.001)
+    turns.give()
+    for thread in threads:
+        thread.join(60)
+    assert order[9:] == [11, 10]
+
+
+class Lengths:
+    """A translator whose sentences take as many positions as they have characters, and five more."""
+
+    def most_positions(self, texts: list[str], options: DecodeOptions) -> list[int]:
+        return [5 + len(text) for text in texts]
+
+
 REQUESTS = st.lists(
     st.tuples(st.integers(1, 2), st.lists(st.integers(0, 9).map(lambda size: "x" * size), min_size=1, max_size=7)),
     min_size=1,
@@ -310,40 +437,46 @@ REQUESTS = st.lists(
 )
 
 
-@given(REQUESTS, st.integers(1, 5), st.integers(1, 20))
-def test_batches_are_full_fair_and_of_one_setting(
-    requests: list[tuple[int, list[str]]], sentences: int, characters: int
+@given(REQUESTS, st.integers(1, 5), st.integers(1, 50))
+def test_batches_are_full_fair_alike_and_of_one_setting(
+    requests: list[tuple[int, list[str]]], sentences: int, positions: int
 ) -> None:
     """Without threads, which would take them."""
-    translator: Any = None
+    translator: Any = Lengths()
     lengths: list[int] = []
-    limits = BatchLimits(parallel=0, max_sentences=sentences, max_characters=characters)
+    limits = BatchLimits(parallel=0, max_sentences=sentences, max_positions=2 * positions)
     queue = Batcher("model", limits, watch=lengths.append)
     for beam, texts in requests:
         queue.submit(texts, Setting(translator, "en", "fr", DecodeOptions(beam_size=beam)))
     left = [list(range(len(texts))) for _, texts in requests]
-    tickets = list(queue._tickets)
+    tickets = list(queue._tickets.values())
     assert lengths[-1] == queue.queue_length == sum(map(len, left))
     while queue.queue_length:
-        before = list(queue._tickets)
-        batch = queue._parts()
-        sizes = [len(ticket.sentences[place]) for ticket, part in batch for place in part]
+        before = list(queue._tickets.values())
+        batch = queue._parts(queue._ready())
+        sizes = [ticket.positions[place] for ticket, part in batch for place in part]
         assert batch[0][0] is before[0]
         assert len({id(ticket) for ticket, _ in batch}) == len(batch)
         assert {ticket.setting for ticket, _ in batch} == {before[0].setting}
         assert len(sizes) <= sentences
-        assert len(sizes) == 1 or sum(sizes) <= characters
+        assert len(sizes) == 1 or sum(sizes) <= positions
+        assert max(sizes) <= ALIKE * min(sizes)
         for ticket, part in batch:
             own = left[tickets.index(ticket)]
             assert [own.pop(0) for _ in part] == list(part)
-        same = [ticket for ticket in before if ticket.setting == before[0].setting]
+        same = [
+            ticket
+            for ticket in before
+            if ticket.setting == before[0].setting
+            and all(max(*sizes, size) <= ALIKE * min(*sizes, size) for size in ticket.positions[ticket.taken :][:1])
+        ]
         taken = {id(ticket): len(part) for ticket, part in batch}
         most = max(taken.values())
         for ticket in same:
             assert taken.get(id(ticket), 0) >= most - 1 or not left[tickets.index(ticket)]
-        rest = [text for ticket in same for text in ticket.sentences[ticket.taken :][:1]]
-        is_full = len(sizes) == sentences or any(sum(sizes) + len(text) > characters for text in rest)
-        assert is_full or sum(sizes) >= characters or not rest
-        served = [ticket for ticket in queue._tickets if id(ticket) in taken]
-        assert [*queue._tickets][len(queue._tickets) - len(served) :] == served
+        rest = [size for ticket in same for size in ticket.positions[ticket.taken :][:1]]
+        is_full = len(sizes) == sentences or any(sum(sizes) + size > positions for size in rest)
+        assert is_full or sum(sizes) >= positions or not rest
+        served = [ticket for ticket in queue._tickets.values() if id(ticket) in taken]
+        assert [*queue._tickets.values()][len(queue._tickets) - len(served) :] == served
     assert not any(left)

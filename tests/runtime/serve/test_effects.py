@@ -26,6 +26,7 @@ import pytest
 
 from edgeformer_runtime.cli.serve import Size
 from edgeformer_runtime.cli.serve import serve as serve_command
+from edgeformer_runtime.serve.batching import MAX_BATCHES
 from edgeformer_runtime.serve.server import bind
 from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
 from tests.commands import run
@@ -207,10 +208,10 @@ EFFECTS: dict[str, Callable[[Path], Effect]] = {
     "allowed_hosts": lambda folder: Effect(("example.org",), names_host, False, True),
     "api_keys": lambda folder: Effect(key_file(folder), translate, 200, 401),
     "batch.delay": lambda folder: Effect(0.3, has_waited, ..., True),
-    "batch.max_characters": lambda folder: Effect(1, batches, 1, 3),
+    "batch.max_positions": lambda folder: Effect(1, batches, 1, 3),
     "batch.max_queue": lambda folder: Effect(0, translate, 200, 503),
     "batch.max_sentences": lambda folder: Effect(1, batches, 1, 3),
-    "batch.parallel": lambda folder: Effect(3, threads_of_model, 1, 3),
+    "batch.parallel": lambda folder: Effect(3, threads_of_model, MAX_BATCHES, 3 * MAX_BATCHES),
     "client_files_quota": lambda folder: Effect(1, upload, 200, 413),
     "device": lambda folder: Effect("cuda", is_served, True, False),  # none, or heads that it has no kernels for
     "files": lambda folder: Effect(False, upload, 200, 403),
@@ -333,7 +334,7 @@ def test_every_setting_has_an_effect(folder: Path, tmp_path: Path, name: str) ->
 
 
 OPTIONS = [option for option in serve_command.params if isinstance(option, click.Option)]
-WITHOUT_OPTION = {"bundles", "batch.max_characters", "files_folder"}
+WITHOUT_OPTION = {"bundles", "batch.max_positions", "files_folder"}
 VALUES = {
     "allowed_hosts": "example.org",
     "host": "0.0.0.0",

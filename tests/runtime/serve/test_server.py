@@ -285,6 +285,7 @@ def test_sigterm_answers_what_was_accepted(small_bundle: Path) -> None:
         assert logged[-1]["texts"] == 200
 
 
+@pytest.mark.slow
 def test_several_processes_share_the_port_and_their_measurements(small_bundle: Path) -> None:
     with command(small_bundle, "--workers", "2") as (process, url, _):
         wait_until_ready(url)
@@ -344,6 +345,7 @@ def test_a_trusted_key_that_cannot_be_read_is_an_error_at_the_start(small_bundle
     assert "cannot be read" in error("serve", small_bundle, "--trusted-key", tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_the_command_says_what_is_of_no_use(small_bundles: Any) -> None:
     bundles = [f"first={small_bundles['fp32']}", f"second={small_bundles['int8']}"]
     with command(*bundles, "--workers", str(available_cpus() + 1)) as (process, url, lines):

@@ -17,7 +17,7 @@ from edgeformer_runtime.decoding.requests import Stop
 from edgeformer_runtime.serve.service import LARGE_TEXT, Job, Service, _joined
 from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
 from edgeformer_runtime.source import Source
-from edgeformer_runtime.text import Plan, TextTranslator
+from edgeformer_runtime.text import Plan, TextTranslation, TextTranslator
 from edgeformer_runtime.translation import TextHypothesis, Translation
 from edgeformer_runtime.workspace.workspace import Workspace
 from tests.runtime.test_workspace import bundle_between
@@ -54,6 +54,28 @@ def test_a_model_that_is_being_opened_keeps_nobody_else_waiting(small_bundle: Pa
         assert len(await asyncio.gather(*slow)) == 100
 
     asyncio.run(asyncio.wait_for(ask(), 120))
+    service.close()
+
+
+def test_large_html_is_read_in_another_process_as_it_would_be_here(
+    small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = Service(Workspace(bundles(small_bundle, tmp_path)), ServeSettings(bundles=(), batch=LIMITS))
+    document = "\ufeff<p title='A dog'>A &amp; <b>dog</b><sup>[1]</sup>runs.\r\n<br></p>"
+    job = Job([document, "<i>A dog."], service.route("en", "fr"), "html")
+
+    async def ask() -> list[TextTranslation]:
+        return [ranks[0] for ranks in await service.translate(job)]
+
+    here = asyncio.run(ask())
+
+    def refuse(*args: object, **options: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("edgeformer_runtime.serve.service.LARGE_TEXT", 0)
+    monkeypatch.setattr("edgeformer_runtime.text.text_translator.html_parts", refuse)
+    there = asyncio.run(ask())
+    assert [(each.text, each.sentences) for each in there] == [(each.text, each.sentences) for each in here]
     service.close()
 
 
@@ -134,6 +156,27 @@ def test_a_canceled_request_is_translated_no_further(
     asyncio.run(asyncio.wait_for(ask(), 120))
 
 
+def test_sentences_that_are_translated_again_take_turns_with_all_others(
+    small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translate, threads, texts = Translator.translate, set[str](), list[str]()
+
+    def noted(self: Translator, sentences: list[str], *arguments: Any, **options: Any) -> list[Translation]:
+        threads.add(threading.current_thread().name.rstrip("0123456789"))
+        texts.extend(sentences)
+        return translate(self, sentences, *arguments, **options)
+
+    monkeypatch.setattr(Translator, "translate", noted)
+    workspace = Workspace(bundles(small_bundle, tmp_path), open_translator=lambda b: Translator.open(b, threads=1))
+    service = Service(workspace, ServeSettings(bundles=(), batch=LIMITS))
+    job = Job(["A dog runs to {place} and barks."], service.route("en", "fr"))
+    ((translation,),) = asyncio.run(service.translate(job))
+    service.close()
+    assert "{place}" in translation.text
+    assert len(texts) == 2  # the second one without the placeholder, which the model did not copy
+    assert threads == {"translate en-fr "}
+
+
 @pytest.mark.parametrize("counts", [[], [1], [3], [2, 3, 1], [1, 1]])
 def test_a_rank_of_a_text_has_that_of_each_sentence_or_its_last(counts: list[int]) -> None:
     def translation(sentence: int, count: int) -> Translation:
@@ -148,7 +191,7 @@ def test_a_rank_of_a_text_has_that_of_each_sentence_or_its_last(counts: list[int
         for each in texts
     ]
     translations = [translation(*pair) for pair in enumerate(count for each in texts for count in each)]
-    results: Any = _joined(plans, translations, DecodeOptions(), Stop())
+    results: Any = _joined(plans, translations, DecodeOptions(), Stop(), lambda sentences: [])
     first = 0
     for each, ranks in zip(texts, results, strict=True):
         assert [text.text for text in ranks] == [

@@ -13,7 +13,7 @@ from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
 from tests.conftest import ROOT
 
 OPTIONS = [each for kind in (ServeSettings, BatchLimits) for each in fields(kind) if "flag" in each.metadata]
-OF_PROGRAMS = {"bundles", "batch", "files_folder", "max_characters"}
+OF_PROGRAMS = {"bundles", "batch", "files_folder", "max_positions"}
 """Settings without an option of their own."""
 OF_ALL_COMMANDS = {"threads", "device", "trusted_keys"}
 """Settings with an option that other commands have too."""

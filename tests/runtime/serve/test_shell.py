@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
+from typing import Never
 
 import pytest
+from starlette.requests import Request
 
-from edgeformer_runtime.serve.batching import BatchReport
+from edgeformer_runtime.serve.batching import BatchReport, QueueFullError
 from edgeformer_runtime.serve.files.stored_files import KEPT_SECONDS
 from edgeformer_runtime.serve.metrics import Metrics
 from edgeformer_runtime.serve.middleware import JsonLines
@@ -130,3 +134,46 @@ def test_the_latency_of_a_request_is_that_of_its_path(client: Client) -> None:
         time.sleep(0.01)
     assert after[0] == before[0] + 1
     assert 0 < after[1] - before[1] <= longest + 1
+
+
+TRANSLATION = {"texts": [TEXT], "source": "en", "target": "fr"}
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "status"),
+    [
+        ("/v1/translate", TRANSLATION, 503),
+        ("/v1/translate", {**TRANSLATION, "timeout": 1e-9}, 504),
+        ("/v1/translate", {**TRANSLATION, "texts": 1}, 400),
+        ("/v1/translate", {**TRANSLATION, "stream": True, "timeout": 1e-9}, 504),
+        ("/translate", {"q": TEXT, "source": "en", "target": "fr"}, 503),
+        ("/translate", {"q": TEXT * 100, "source": "en", "target": "fr"}, 413),
+        ("/none", {}, 404),
+    ],
+)
+def test_a_refused_request_leaves_nothing_to_the_garbage_collector(
+    client: Client, path: str, content: object, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask() -> None:
+        for _ in range(5):
+            with client.open(path, content) as response:
+                assert response.status == status
+
+    if status == 503:
+        monkeypatch.setattr(client.context.service, "_batcher", is_full)
+    ask()
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)  # what is collected from now on is in `gc.garbage`
+    try:
+        ask()
+        gc.collect()
+        assert not [each for each in gc.garbage if isinstance(each, (BaseException, Request, TracebackType))]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+def is_full(model: str) -> Never:
+    raise QueueFullError(1)

@@ -109,7 +109,7 @@ def test_a_stream_that_takes_longer_than_the_time_to_shut_down_ends_with_an_erro
     assert last == 'event: error\ndata: {"error":"The server is shutting down."}'
 
 
-@pytest.mark.parametrize("is_read", [True, False])
+@pytest.mark.parametrize("is_read", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_stream_that_is_cut_off_is_one_line_of_the_log_at_most(bundle: Path, is_read: bool) -> None:
     with command(bundle, "--shutdown-timeout", "1") as (process, url, _), ThreadPoolExecutor(1) as pool:
         with closing(HTTPConnection(url.removeprefix("http://"), timeout=60)) as connection:
@@ -131,6 +131,7 @@ def test_a_stream_that_is_cut_off_is_one_line_of_the_log_at_most(bundle: Path, i
         )
 
 
+@pytest.mark.slow
 def test_nobody_can_connect_to_workers_that_shut_down(bundle: Path) -> None:
     patience = ("--timeout", "600", "--shutdown-timeout", "250")
     with command(bundle, "--workers", "2", "--batch-sentences", "1", "--max-beam", "16", *patience) as (

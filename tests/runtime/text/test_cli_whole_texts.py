@@ -90,12 +90,6 @@ def test_without_the_library_for_sentences_it_is_said_once(small_bundle: Path, m
     assert run("translate", "--lines", small_bundle, TEXT).stderr == ""
 
 
-def test_options_of_the_search_are_passed_on(small_bundle: Path, text_translator: TextTranslator) -> None:
-    (expected,) = text_translator.translate([TEXT], beam_size=1, max_length=4)
-    options = ("--beam", "1", "--max-length", "4")
-    assert run("translate", small_bundle, *options, TEXT).stdout == f"{expected.text}\n"
-
-
 def test_json_has_confidence_and_alignment(small_bundle: Path, text_translator: TextTranslator) -> None:
     (expected,) = text_translator.translate([f"{TEXT} 42"])
     record = json.loads(run("translate", small_bundle, "--json", f"{TEXT} 42").stdout)
@@ -161,7 +155,7 @@ def test_what_does_not_go_together_is_named(small_bundle: Path, tmp_path: Path) 
     for excluded in (("--format", "html"), ("--glossary", "terms")):
         message = error("translate", "--lines", small_bundle, *excluded, "x", code=2)
         assert "--lines cannot be combined with --format or --glossary" in message
-    for option in (("--target-prefix", "a"), ("--nbest", "2"), ("--token-scores",), ("--attention", "a.png")):
+    for option in (("--target-prefix", "a"), ("--nbest", "2"), ("--token-scores",), ("--attention", "--json")):
         message = error("translate", small_bundle, *option, "--json", stdin="x", code=2)
         assert message == f"{option[0]} is for lines of one sentence each: give --lines too."
     (tmp_path / "page").write_bytes(b"<p>\n\xff")

@@ -487,15 +487,6 @@ def test_a_document_may_be_as_large_as_its_limit(limit: str, monkeypatch: pytest
 
 
 class TestHostileFiles:
-    def test_a_zip_bomb_is_refused(self) -> None:
-        bomb = packed({"word/document.xml": "<a/>", "word/media/x": " " * (2**27 + 1)})
-        with pytest.raises(DataError, match=r"more than 134,217,728 bytes when it is unpacked"):
-            translated("a.docx", bomb)
-
-    def test_too_many_elements_are_refused(self) -> None:
-        with pytest.raises(DataError, match=r"has more than 1,000,000 elements"):
-            translated("a.docx", docx("<w:p/>" * 1_000_000))
-
     @pytest.mark.parametrize(
         ("suffix", "element"),
         [("html", b"<b>"), ("HTM", b"</b"), ("md", b"[a](b) "), ("markdown", b"- a\n"), ("po", b"\n"), ("vtt", b"a\n")],
@@ -509,12 +500,6 @@ class TestHostileFiles:
 
     def test_lines_of_plain_text_have_no_limit(self) -> None:
         assert len(read_document(b"\n" * 1_000_001, "a.txt").pieces) == 1
-
-    @pytest.mark.parametrize("suffix", ["docx", "odt"])
-    def test_elements_that_are_nested_too_deep_are_refused(self, suffix: str) -> None:
-        xml = "<x>" * 300 + "</x>" * 300
-        with pytest.raises(DataError, match="is damaged: Excessive depth"):
-            translated(f"a.{suffix}", packed({"word/document.xml": xml, "content.xml": xml}))
 
     @pytest.mark.parametrize("suffix", ["docx", "odt"])
     @pytest.mark.parametrize(
@@ -533,14 +518,6 @@ class TestHostileFiles:
         xml = f"<?xml version='1.0'?><!DOCTYPE x {declared.replace('{file}', file.as_uri())}><x>&e9;</x>"
         with pytest.raises(DataError, match=r"declares a document type|entity amplification"):
             translated(f"a.{suffix}", packed({"word/document.xml": xml, "content.xml": xml}))
-
-    @pytest.mark.parametrize("suffix", ["docx", "odt"])
-    @pytest.mark.parametrize("files", [{}, {"x": ""}, {"word/document.xml": "<w", "content.xml": ""}])
-    def test_damaged_packages_are_named(self, suffix: str, files: dict[str, str]) -> None:
-        with pytest.raises(DataError, match=f"`a.{suffix}`"):
-            translated(f"a.{suffix}", packed(files))
-        with pytest.raises(DataError, match=f"`a.{suffix}` is damaged"):
-            translated(f"a.{suffix}", b"PK no zip")
 
     @given(content=st.binary(max_size=60), suffix=st.sampled_from(SUFFIXES), place=st.integers(0, 400))
     def test_any_content_is_translated_or_refused(self, content: bytes, suffix: str, place: int) -> None:

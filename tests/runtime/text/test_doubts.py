@@ -11,7 +11,7 @@ from edgeformer_runtime.errors import BundleError, OptionError
 from edgeformer_runtime.text import TextOptions, TextTranslator
 from edgeformer_runtime.text.languages import can_detect_languages
 from edgeformer_runtime.translator import MIN_CONFIDENCE, Translator
-from tests.bundles import edit_manifest
+from tests.bundles import copy_of, edit_manifest
 from tests.commands import run
 from tests.runtime.serve.http import serving
 from tests.runtime.test_workspace import bundle_between
@@ -53,9 +53,10 @@ def test_a_sentence_is_doubtful_below_the_threshold_of_its_bundle(bundle: Path) 
         TextTranslator(translator, TextOptions(min_confidence=2))
 
 
-def test_a_bundle_that_was_not_measured_has_the_default(small_bundle: Path) -> None:
-    assert "traits" not in json.loads((small_bundle / "manifest.json").read_bytes())
-    with Translator.open(small_bundle) as translator:
+def test_a_bundle_that_was_not_measured_has_the_default(small_bundle: Path, tmp_path: Path) -> None:
+    unmeasured = copy_of(small_bundle, tmp_path)
+    edit_manifest(unmeasured, lambda tree: tree.pop("traits", None))
+    with Translator.open(unmeasured) as translator:
         assert translator.min_confidence == MIN_CONFIDENCE
 
 

@@ -130,7 +130,7 @@ def test_parentheses_of_a_url_belong_to_it(text: str, expected: str) -> None:
 
 
 @given(
-    words=st.lists(st.sampled_from([*PLACEHOLDERS, "dog", "the sea", "runs,", "HELLO", "12"]), min_size=1, max_size=8),
+    words=st.lists(st.sampled_from([*PLACEHOLDERS, "dog", "the sea", "runs,", "HELLO", "12"]), min_size=1, max_size=8)
 )
 def test_every_placeholder_is_there_exactly_as_often(words: list[str]) -> None:
     text = " ".join(words) + "."

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeformer_runtime.text.block import Block
+from edgeformer_runtime.text.block import Block, Item, read
 from edgeformer_runtime.text.markup import html_parts
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
@@ -201,6 +201,37 @@ def test_the_model_reads_what_is_copied_inside_a_sentence_but_no_footnote_mark()
     assert isinstance(block, Block)
     assert block.text == "the a x dog z H2O"
     assert [item.text for item in block.items] == ["a x", "z", "2"]
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ("dog<sup>[1]</sup>runs", "dog runs"),
+        ("<b>dog<sup>[1]</sup></b><i>runs</i>", "dog runs"),
+        ("dog<img><code>x</code>", "dog x"),
+        ("dog<sup>[1]</sup>, runs", "dog, runs"),
+        ("dog<sup>[1]</sup> runs", "dog runs"),
+        ("dog<wbr>gy dog<!-- -->gy", "doggy doggy"),
+        ("狗<sup>[1]</sup>跑", "狗跑"),
+    ],
+)
+def test_words_on_both_sides_of_an_image_or_a_footnote_mark_are_two(document: str, text: str) -> None:
+    (block,) = html_parts(document)
+    assert isinstance(block, Block)
+    assert block.text == text
+    assert [block.text[item.start : item.end] for item in block.items] == [item.text for item in block.items]
+    assert re.sub(r"<[^<>]*>|\[1\]|x", "", "".join(block.raw)) == re.sub(r"<[^<>]*>|\[1\]|x", "", document)
+
+
+@pytest.mark.parametrize(
+    ("text", "bare"), [("dog{x}runs", "dog runs"), ("a dog{x}{y}runs {z}.", "a dog runs ."), ("狗{x}跑", "狗跑")]
+)
+def test_words_on_both_sides_of_a_placeholder_that_the_model_does_not_read_are_two(text: str, bare: str) -> None:
+    items = [Item(*match.span(), match[0], match[0]) for match in re.finditer(r"\{\w\}", text)]
+    reading = read(Block.plain(text), (0, len(text)), items, without=items)
+    assert reading.text == bare
+    kept = [(character, text[offset]) for character, offset in zip(reading.text, reading.offsets, strict=False)]
+    assert all(character in (" ", origin) for character, origin in kept)
 
 
 def test_attributes_with_similar_names_do_not_stop_the_translation() -> None:

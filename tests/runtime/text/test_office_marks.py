@@ -67,6 +67,12 @@ def test_footnote_marks_and_indices_stay_above_and_below_the_line() -> None:
     assert translated(body) == f"<w:p>{text('le chien')}{note}{text(' court H')}{index}{text('O')}</w:p>"
 
 
+def test_a_footnote_mark_does_not_join_the_words_around_it() -> None:
+    note = run('<w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t>1</w:t>')
+    body = f"<w:p>{text('the dog')}{note}{text('runs')}</w:p>"
+    assert translated(body) == f"<w:p>{text('le chien')}{note}{text(' court')}</w:p>"
+
+
 class TestComputedFields:
     def test_they_move_as_a_whole_and_are_not_translated(self) -> None:
         date = field("DATE \\@ x", text("dog"))

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edgeformer_runtime.errors import InputError, OptionError
@@ -51,6 +51,7 @@ def sentences(text: str, language: str = "en") -> list[str]:
 
 
 @given(text=TEXTS)
+@example(text="%S%s")
 def test_copied_sentences_give_the_text_back(text_translator: TextTranslator, text: str) -> None:
     plan = text_translator.split(text)
     result = join(plan)

@@ -112,13 +112,24 @@ def text_translators(translator: Translator) -> list[TextTranslator]:
     return [TextTranslator(translator, TextOptions(word_details=is_detailed)) for is_detailed in (False, True)]
 
 
-def divided(source: str, tokens: list[str], attention: Any = None, scores: Any = None, text: str = "") -> Any:
+def divided(
+    source: str, tokens: list[str], attention: Any = None, scores: Any = None, text: str = "", added: str = ""
+) -> Any:
     """The words of a translation that has certain tokens."""
     tokenizer: Any = WordTokenizer()
     ids = tuple(map(tokenizer.id, tokens))
     hypothesis = TextHypothesis(text or tokenizer.decode(ids), tuple(tokens), ids, 0.0, True, scores)
-    finish = Finish(len(hypothesis.text))
+    finish = Finish(len(hypothesis.text), added)
     return aligned(source, range(len(source) + 1), hypothesis, attention, (tokenizer, tokenizer), finish)
+
+
+@pytest.mark.parametrize("added", ["!", " !"])
+def test_added_punctuation_belongs_to_that_of_the_source(added: str) -> None:
+    sentence = divided("un chien !", ["un", "chien"], added=added)
+    assert [word.text for word in sentence.words] == ["un", "chien", "!"]
+    assert sentence.tokens == [(0, 2), (3, 8), (9, 10)]
+    assert sentence.source_words == [(0, 2), (3, 8), (9, 10)]
+    assert sentence.words[-1].shares.tolist() == [0, 0, 1]
 
 
 WORDS = st.lists(st.sampled_from(["un", "chien", "rouge", "a", "eau", "3"]), min_size=1, max_size=6)

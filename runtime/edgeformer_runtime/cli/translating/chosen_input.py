@@ -79,7 +79,8 @@ def check_options(whole: dict[str, Any], search: DecodeChanges, *others: tuple[s
     other modules, and whether they were given."""
     if whole["lines"] and len(whole) > 1:
         raise click.UsageError("--lines cannot be combined with --format or --glossary.")
-    single = (("--nbest", search["n_best"] > 1), ("--token-scores", search["return_token_scores"]), *others)
+    token_scores = search.get("return_token_scores", False)
+    single = (("--nbest", search.get("n_best", 1) > 1), ("--token-scores", token_scores), *others)
     for name, is_given in single:
         if is_given and not whole["lines"]:
             raise click.UsageError(f"{name} is for lines of one sentence each: give --lines too.")

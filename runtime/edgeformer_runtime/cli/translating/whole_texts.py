@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from edgeformer_runtime.cli.output import one_line, print_warnings
-from edgeformer_runtime.cli.text_input import line_blocks
+from edgeformer_runtime.cli.text_input import line_blocks, standard_input
 from edgeformer_runtime.cli.translating.doubts import Doubts
-from edgeformer_runtime.errors import DataError
 from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES
 
 if TYPE_CHECKING:
@@ -105,9 +103,7 @@ def _content(file: Path | None) -> tuple[str, bytes]:
     if file is not None and str(file) != "-":
         with file.open("rb") as stream:
             return str(file), stream.read(MAX_DOCUMENT_BYTES + 1)
-    if sys.stdin is None:
-        raise DataError("Standard input is closed; give TEXT, or a file with --input.")
-    return "standard input", sys.stdin.buffer.read(MAX_DOCUMENT_BYTES + 1)
+    return "standard input", standard_input().read(MAX_DOCUMENT_BYTES + 1)
 
 
 def _record(source: str, translation: TextTranslation) -> str:
@@ -126,13 +122,5 @@ def _sentence_record(source: str, sentence: SentenceTranslation, text: str) -> d
         "confidence": sentence.confidence,
         "wrong_numbers": sentence.wrong_numbers,
         "is_doubtful": sentence.is_doubtful,
-        "words": [
-            {
-                "text": word.text,
-                "probability": word.probability,
-                "source_span": word.source_span,
-                "target_span": word.target_span,
-            }
-            for word in sentence.words
-        ],
+        "words": sentence.words,
     }

@@ -3,47 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from edgeformer_runtime.decoding.option_values import SMALLEST, Ids, Real, Values, Whole
+from edgeformer_runtime.decoding.options import declared
 from edgeformer_runtime.text.block import Span
 from edgeformer_runtime.text.options import Format
 
-Count = Annotated[int, Meta(ge=0, le=65536)]
-Places = Annotated[int, Meta(ge=1, le=32)]
 Code = Annotated[str, Meta(max_length=64)]
 Term = Annotated[str, Meta(min_length=1, max_length=200)]
 
 
-class Options(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """Decoding options; what is left out is as in the model's bundle. ``docs/translating.md`` explains them."""
+def _field(values: Values) -> Any:
+    """The type of a field with these values."""
+    match values:
+        case Whole(least, most):
+            return Annotated[int, Meta(ge=least, le=most)]
+        case Real(_, least, most) if least == SMALLEST:
+            return Annotated[float, Meta(gt=0, le=most)]
+        case Real(_, least, most):
+            return Annotated[float, Meta(ge=least, le=most)]
+        case Ids(nested=True):
+            return Annotated[list[Term], Meta(max_length=100)]
+    return bool
 
-    beam_size: Places | UnsetType = UNSET
-    n_best: Places | UnsetType = UNSET
-    patience: Annotated[float, Meta(gt=0, le=10)] | UnsetType = UNSET
-    early_stopping: bool | UnsetType = UNSET
-    length_penalty: Annotated[float, Meta(ge=-10, le=10)] | UnsetType = UNSET
-    coverage_penalty: Annotated[float, Meta(ge=0, le=100)] | UnsetType = UNSET
-    min_length: Count | UnsetType = UNSET
-    max_length: Annotated[int, Meta(ge=1, le=65536)] | UnsetType = UNSET
-    max_len_a: Annotated[float, Meta(ge=0, le=1000)] | UnsetType = UNSET
-    max_len_b: Count | UnsetType = UNSET
-    max_ngram_repeats: Count | UnsetType = UNSET
-    no_repeat_ngram_size: Count | UnsetType = UNSET
-    repetition_penalty: Annotated[float, Meta(ge=0.01, le=100)] | UnsetType = UNSET
-    suppress_sequences: (
-        Annotated[list[Annotated[str, Meta(min_length=1, max_length=200)]], Meta(max_length=100)] | UnsetType
-    ) = UNSET
-    disable_unk: bool | UnsetType = UNSET
-    sampling_topk: Count | UnsetType = UNSET
-    sampling_topp: Annotated[float, Meta(gt=0, le=1)] | UnsetType = UNSET
-    sampling_temperature: Annotated[float, Meta(ge=0.01, le=100)] | UnsetType = UNSET
-    seed: Annotated[int, Meta(ge=0, le=2**31 - 1)] | UnsetType = UNSET
-    return_alternatives: bool | UnsetType = UNSET
-    min_alternative_expansion_prob: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
-    replace_unknowns: bool | UnsetType = UNSET
+
+_served: Any = msgspec.defstruct(
+    "_served",
+    [(name, _field(option.served) | UnsetType, UNSET) for name, (_, option) in declared().items() if option.served],
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+)
+
+
+class Options(_served):  # type: ignore[misc]  # whose fields are known at run time
+    """Decoding options; what is left out is as in the model's bundle. ``docs/translating.md`` explains them."""
 
 
 class TranslateRequest(Struct, forbid_unknown_fields=True):

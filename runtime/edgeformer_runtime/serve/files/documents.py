@@ -12,6 +12,7 @@ import msgspec
 
 from edgeformer_runtime.errors import DataError, EdgeformerError
 from edgeformer_runtime.limits import MIB
+from edgeformer_runtime.selfcheck.memory import available_memory
 from edgeformer_runtime.serve.files.document_process import Answer, SentDocument
 
 MAX_PROCESSES = 2
@@ -19,6 +20,10 @@ MAX_PROCESSES = 2
 MEMORY = 192 * MIB
 """Address space of a process, in bytes, and for each byte of its document."""
 MEMORY_PER_BYTE = 24
+SHARE = 4
+"""A process gets at most this part of the memory that is left on the machine or in the server's control group, divided
+by the server's processes. All documents together then leave half of it to the server, and one that needs more is
+refused before the system ends a process."""
 SECONDS = 4
 """Processor time of a process, in seconds, and for each MiB of its document."""
 SECONDS_PER_MIB = 1
@@ -29,10 +34,14 @@ _TOO_LARGE = "`{}` takes too much memory or time to read; split it."
 
 
 class Documents:
-    """Reads and writes documents; belongs to one event loop."""
+    """Reads and writes documents; belongs to one event loop.
 
-    def __init__(self) -> None:
-        self._free = asyncio.Semaphore(MAX_PROCESSES)
+    Args:
+        workers: number of server processes that do.
+    """
+
+    def __init__(self, workers: int = 1) -> None:
+        self._free, self._workers = asyncio.Semaphore(MAX_PROCESSES), workers
 
     async def ask(self, document: SentDocument) -> Answer:
         """Let a process read a document, or write it if it is translated; the process ends if this is canceled.
@@ -42,10 +51,13 @@ class Documents:
             EdgeformerError: the reader of such documents failed.
         """
         size = len(document.content) + sum(len(text) for texts, _ in document.translations for text in texts)
-        limits = MEMORY + MEMORY_PER_BYTE * size, SECONDS + SECONDS_PER_MIB * size // MIB
+        memory, seconds = MEMORY + MEMORY_PER_BYTE * size, SECONDS + SECONDS_PER_MIB * size // MIB
         async with self._free:
+            if (left := available_memory()) is not None:
+                memory = min(memory, left // (SHARE * self._workers))
+            limits = map(str, (memory, seconds))
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "edgeformer_runtime.serve.files.document_process", *map(str, limits)),
+                *(sys.executable, "-P", "-m", "edgeformer_runtime.serve.files.document_process", *limits),
                 stdin=PIPE,
                 stdout=PIPE,
                 stderr=DEVNULL,

@@ -28,10 +28,6 @@ class Document:
 def decoded(content: bytes, name: str) -> tuple[str, str]:
     """Decode a UTF-8 file, and return its byte order mark, if it has one, and its text.
 
-    Args:
-        content: content of the file.
-        name: the file, as an error names it.
-
     Raises:
         DataError: it is not UTF-8.
     """

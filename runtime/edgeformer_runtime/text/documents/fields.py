@@ -130,10 +130,6 @@ def read_range(element: _Element) -> tuple[Hashable, bool] | None:
 def divided(children: Sequence[_Element], fields: Fields) -> tuple[list[Sequence[_Element]], dict[_Element, _Element]]:
     """Group the children of a paragraph or the like.
 
-    Args:
-        children: the children.
-        fields: fields of the paragraph.
-
     Returns:
         Groups of children that stay together, and the end of what some of them begin, by the first of each.
     """

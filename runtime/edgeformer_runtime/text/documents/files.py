@@ -79,21 +79,11 @@ def read_document(content: bytes, name: str, kind: str = "") -> Document:
 def translate_content(
     translator: TextTranslator, content: bytes, name: str, options: DecodeOptions | None = None, kind: str = ""
 ) -> tuple[bytes, list[TextTranslation]]:
-    """Translate the content of a document.
-
-    Args:
-        translator: translates its texts.
-        content: see :func:`read_document`.
-        name: see :func:`read_document`.
-        options: decoding options; ``None`` uses those of :meth:`TextTranslator.decoding`.
-        kind: see :func:`read_document`.
+    """Translate the content of a document, as :func:`read_document` reads it, whose errors this raises. Without
+    decoding options, those of :meth:`TextTranslator.decoding` count.
 
     Returns:
         The translated document, and the translations of its texts.
-
-    Raises:
-        ConfigError: see :func:`read_document`.
-        DataError: see :func:`read_document`.
     """
     document = read_document(content, name, kind)
     plans = [translator.plan(piece) for piece in document.pieces]
@@ -103,14 +93,7 @@ def translate_content(
 
 
 def translated_once(document: Document, texts: Sequence[str], language: str, name: str) -> Document:
-    """The translation of a document, to be translated to a further language.
-
-    Args:
-        document: the document.
-        texts: the translation of each piece.
-        language: their language code.
-        name: name of its file.
-    """
+    """The translation of a document, to be translated to a further language."""
     if document.again is not None:
         return replace(document, pieces=document.again(texts))
     return read_document(document.write(texts, language), name)
@@ -120,12 +103,6 @@ def translate_document(
     translator: TextTranslator, source: str | Path, target: str | Path, options: DecodeOptions | None = None
 ) -> list[TextTranslation]:
     """Translate a document file; the new file is written only on success. See :func:`translate_content`.
-
-    Args:
-        translator: translates its texts.
-        source: the file.
-        target: the file to write, of the same kind.
-        options: decoding options.
 
     Raises:
         ConfigError: its kind is unknown, or another one than that of ``target``.

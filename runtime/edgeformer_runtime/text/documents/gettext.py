@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from edgeformer_runtime.errors import DataError
+from edgeformer_runtime.text.block import spliced
 from edgeformer_runtime.text.documents.document import Document, Piece, decoded
 from edgeformer_runtime.text.documents.messages import checked, message_parts, placeholders
 
@@ -82,11 +83,7 @@ class _Catalog:
             translations = [checked(source, next(remaining), message.names) for source in sources]
             if all(translations):
                 changes += self._changes(message, translations)
-        written, offset = [self._mark], 0
-        for start, end, new in sorted(changes):
-            written += [self._text[offset:start], new]
-            offset = end
-        return "".join([*written, self._text[offset:]]).encode("utf-8")
+        return (self._mark + spliced(self._text, sorted(changes))).encode("utf-8")
 
     def _changes(self, message: _Message, translations: Sequence[str]) -> Iterator[tuple[int, int, str]]:
         """Places of the file, and what is to be there."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from edgeformer_runtime.text.block import Block, Parts
-from edgeformer_runtime.text.markup.builder import BlockBuilder
+from edgeformer_runtime.text.markup.builder import ENTITY, BlockBuilder
 from edgeformer_runtime.text.markup.tokens import INLINE, Token, html_tokens
 from edgeformer_runtime.text.protected import FORMULA
 
@@ -53,7 +53,7 @@ _INLINE = re.compile(
     r"|(?P<close>\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*){0,9}\)|\[[^\]\n]{0,200}\]))|(?P<open>\[)|(?P<end>\])"
     r"|(?P<break>(?:[ ]{2,1000}|\\)\r?\n)"
     r"|(?P<html></?(?P<name>[a-zA-Z][a-zA-Z0-9-]*)[^<>]*>|<!--.{0,2000}?-->)|(?P<escape>\\[!-/:-@\[-`{-~])"
-    r"|(?P<entity>&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});)"
+    rf"|(?P<entity>{ENTITY.pattern})"
     r"|(?P<mark>\*{1,3}|_{1,3}|~~)|(?P<cell>\|)",
     re.DOTALL,
 )
@@ -280,7 +280,7 @@ class _Builder(BlockBuilder):
         if end in ("", "[]") and _label(text) in self.labels:
             end = f"[{text}]"
         parts = ("![", *_attribute(text, "[]"), "]", *(_title_parts(end) or (end,)))
-        self.tag(Token(raw, is_void=True), parts)
+        self.tag(Token(raw, "img", is_void=True), parts)
 
 
 def _title_parts(end: str) -> Parts:
@@ -293,12 +293,7 @@ def _title_parts(end: str) -> Parts:
 
 
 def _attribute(text: str, delimiters: str) -> Parts:
-    """A title or the description of an image.
-
-    Args:
-        text: the text.
-        delimiters: characters that would end it.
-    """
+    """A title or the description of an image, which a delimiter would end."""
     matches = list(_INLINE.finditer(text))
     builder, offset = _Builder(pairs=_pairs(matches, frozenset())), 0
     for match in matches:

@@ -1,55 +1,133 @@
-"""Text with marks for elements: what a paragraph of an office document is translated as."""
+"""Paragraphs of office documents as text with marks for their elements, and the way back."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
 
+from edgeformer_runtime.text.documents.document import Document
+from edgeformer_runtime.text.documents.packages import Package
+from edgeformer_runtime.text.documents.ranges import own_elements, put_in_order
 from edgeformer_runtime.text.markup.builder import BlockBuilder
 from edgeformer_runtime.text.markup.tokens import Token
+
+if TYPE_CHECKING:
+    from lxml.etree import _Element
 
 # Control characters, which XML cannot have.
 _MARK = re.compile("\x01(/?)([0-9]+)\x02")
 _CONTROLS = dict.fromkeys([*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF], "")
 
 
-@dataclass
-class MarkedText(BlockBuilder):
-    """Builds a block whose tags are marks with the numbers of elements."""
+@dataclass(frozen=True)
+class Mark:
+    """What a mark stands for: elements, a container that text goes into, or a format that text has."""
 
+    elements: Sequence[_Element] = ()
+    """What is put where it begins."""
+    end: _Element | None = None
+    """What is put where it ends."""
+    container: _Element | None = None
+    format: _Element | None = None
+    """An element whose copies have the text."""
+    is_point: bool = False
+    """Whether it has no end."""
+
+
+@dataclass
+class MarkedParagraph(BlockBuilder):
+    """Builds the block of a paragraph, whose tags are the numbers of marks; and the paragraph, of its translation."""
+
+    names_of_paragraphs: ClassVar[tuple[str, ...]]
+    """Names of elements that are paragraphs."""
+    element: _Element = field(kw_only=True)
     escapes: Mapping[int, str] = field(default_factory=lambda: _CONTROLS)
     is_markup: bool = False
+    marks: list[Mark] = field(default_factory=list)
+    """Marks by number."""
+    bases: dict[_Element, _Element] = field(default_factory=dict)
+    """The format that text has in the paragraph and in containers, unless it is that around them."""
 
-    def point(self, number: int, character: str = "") -> None:
-        """Add an element without text, or one that stands for a character: a line end ends a sentence."""
-        raw = f"\x01{number}\x02"
-        if character:
+    def point(self, *elements: _Element, character: str = "", unread: str | None = None) -> None:
+        """Add elements that stay together, and stand for a character, such as a line end, which ends a sentence; or
+        have text that is read but not translated."""
+        raw = f"\x01{self._number(Mark(elements, is_point=True))}\x02"
+        if unread is not None:
+            self.item(" ".join(unread.translate(_CONTROLS).split()), raw)
+        elif character:
             self.add(character, [raw])
         else:
             self.tag(Token(raw, is_void=True))
 
-    def unread(self, number: int, text: str) -> None:
-        """Add an element whose text is read but not translated."""
-        self.item(" ".join(text.translate(_CONTROLS).split()), f"\x01{number}\x02")
-
-    def open(self, number: int) -> None:
-        """Begin an element."""
-        self.tag(Token(f"\x01{number}\x02", str(number)))
+    def open(self, mark: Mark) -> None:
+        """Begin what has translated text."""
+        number = self._number(mark)
+        self.tag(Token(f"\x01{number}\x02", number))
 
     def close(self) -> None:
-        """End the element that was begun last."""
+        """End what was begun last."""
         number = self.names[self.opened[-1]]
         self.tag(Token(f"\x01/{number}\x02", number, is_end=True))
 
+    def rebuild(self, translated: str) -> None:
+        """Give the paragraph its translated text."""
+        for element in (self.element, *(mark.container for mark in self.marks if mark.container is not None)):
+            self.clear(element)
+        opened = [(self.element, self.bases.get(self.element), Mark())]
+        for text, mark in self._events(translated):
+            parent, format, around = opened[-1]
+            if text:
+                self.append(parent, format, text)
+            elif mark is None:
+                parent.extend([] if around.end is None else [around.end])
+                opened.pop()
+            else:
+                parent.extend(mark.elements)
+                if mark.container is not None:
+                    parent.append(mark.container)
+                    opened.append((mark.container, self.bases.get(mark.container, format), mark))
+                elif not mark.is_point:
+                    opened.append((parent, format if mark.format is None else mark.format, mark))
+        put_in_order(own_elements(self.element, self.names_of_paragraphs), self.read_range)
 
-def events(marked: str) -> Iterator[tuple[str, str | int]]:
-    """Read a translated block: pairs of ``text`` and text, or of ``open`` or ``close`` and a number."""
-    offset = 0
-    for match in _MARK.finditer(marked):
-        if offset < match.start():
-            yield "text", marked[offset : match.start()]
-        yield "close" if match[1] else "open", int(match[2])
-        offset = match.end()
-    if offset < len(marked):
-        yield "text", marked[offset:]
+    @abstractmethod
+    def clear(self, element: _Element) -> None:
+        """Remove the content of the paragraph or of a container."""
+
+    @abstractmethod
+    def append(self, parent: _Element, format: _Element | None, text: str) -> None:
+        """Append text to the paragraph or to a container."""
+
+    @staticmethod
+    @abstractmethod
+    def read_range(element: _Element) -> tuple[Hashable, bool] | None:
+        """See :data:`ReadMark`."""
+
+    def _number(self, mark: Mark) -> str:
+        self.marks.append(mark)
+        return str(len(self.marks) - 1)
+
+    def _events(self, translated: str) -> Iterator[tuple[str, Mark | None]]:
+        """Read a translated block: text, a mark that begins, or neither where the last one ends."""
+        offset = 0
+        for match in _MARK.finditer(translated):
+            if offset < match.start():
+                yield translated[offset : match.start()], None
+            yield "", None if match[1] else self.marks[int(match[2])]
+            offset = match.end()
+        if offset < len(translated):
+            yield translated[offset:], None
+
+
+def office_document(package: Package, roots: Mapping[str, _Element], paragraphs: Sequence[MarkedParagraph]) -> Document:
+    """The document of a package with these paragraphs in its XML files."""
+
+    def write(texts: Sequence[str], language: str) -> bytes:
+        for paragraph, text in zip(paragraphs, texts, strict=True):
+            paragraph.rebuild(text)
+        return package.written(roots)
+
+    return Document([paragraph.block() for paragraph in paragraphs], write)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from edgeformer_runtime.text.block import Block, Item, overlapping
 from edgeformer_runtime.text.documents.document import Piece
 from edgeformer_runtime.text.markup import html_parts
+from edgeformer_runtime.text.markup.builder import ENTITY
 from edgeformer_runtime.text.protected import protected_items
 
 _NUMBERED = frozenset(("c-format", "gcc-internal-format", "objc-format", "perl-format", "php-format"))
@@ -29,7 +30,6 @@ _ACCESS_KEY = re.compile(
     r"(?:(?<![\w&])[&_](?=[^\W\d_])|(?<=[^\W\d_])&(?=[^\W\d_]{2})|(?<=\b[A-Z])_(?=[a-z]))(?!\w*[_;])"
 )
 """The mark before a letter, as in ``_File`` and ``E&xit``, but not in identifiers, entities and names like AT&T."""
-_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
 
 
 def message_parts(text: str, flags: Collection[str]) -> Piece:
@@ -58,8 +58,8 @@ def _marks(block: Block) -> list[int]:
 
 def _parts(text: str, flags: Collection[str]) -> Piece:
     parts: list[str | Block] = [Block.plain(text)]
-    if _MARKUP.search(text) or _ENTITY.search(text):
-        parts = list(html_parts(text, entities=_ENTITY.search(text) is not None, is_message=True))
+    if _MARKUP.search(text) or ENTITY.search(text):
+        parts = list(html_parts(text, entities=ENTITY.search(text) is not None, is_message=True))
         parts = [part if isinstance(part, str) else replace(part, is_markup=False) for part in parts]
     pattern = _DIRECTIVE if PRINTF & set(flags) else _QT_DIRECTIVE if _QT & set(flags) else None
     if pattern is None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from edgeformer_runtime.text.documents.document import Document
-from edgeformer_runtime.text.documents.marked import MarkedText, events
+from edgeformer_runtime.text.documents.marked import Mark, MarkedParagraph, office_document
 from edgeformer_runtime.text.documents.packages import Package
-from edgeformer_runtime.text.documents.ranges import nested_pairs, own_elements, put_in_order
+from edgeformer_runtime.text.documents.ranges import nested_pairs
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -31,16 +30,34 @@ _SPACES = f"{_TEXT}s"
 _WHITE_SPACE = re.compile(r"[ \t\r\n]+")
 
 
-@dataclass
-class _Paragraph:
-    """A paragraph as marked text."""
+def _read_range(element: _Element) -> tuple[Hashable, bool] | None:
+    """What an element such as ``bookmark-start`` marks, and whether it is its end."""
+    tag = element.tag if isinstance(element.tag, str) else ""
+    name = next(filter(None, map(element.get, _NAMES)), None)
+    if name is None or not (tag == _ANNOTATION or tag.endswith(("-start", "-end"))):
+        return None
+    return (tag.removesuffix("-start").removesuffix("-end"), name), tag.endswith("-end")
 
-    element: _Element
-    marked: MarkedText = field(default_factory=MarkedText)
-    elements: list[_Element] = field(default_factory=list)
-    """Elements by number; those with marked text lose it."""
-    ends: dict[_Element, _Element] = field(default_factory=dict)
-    """The end of what an element begins, such as a bookmark."""
+
+class _Paragraph(MarkedParagraph):
+    """A paragraph or heading."""
+
+    names_of_paragraphs = _PARAGRAPHS
+    read_range = staticmethod(_read_range)
+
+    def clear(self, element: _Element) -> None:
+        """See :meth:`MarkedParagraph.clear`."""
+        for child in list(element):
+            element.remove(child)
+            child.tail = None
+        element.text = None
+
+    def append(self, parent: _Element, format: _Element | None, text: str) -> None:
+        """See :meth:`MarkedParagraph.append`."""
+        if len(parent):
+            parent[-1].tail = (parent[-1].tail or "") + text
+        else:
+            parent.text = (parent.text or "") + text
 
 
 def read_odt(content: bytes, name: str) -> Document:
@@ -54,45 +71,34 @@ def read_odt(content: bytes, name: str) -> Document:
     package.xml("content.xml")
     roots = {part: package.xml(part) for part in package.names if part in _PARTS}
     paragraphs = [_read(element) for root in roots.values() for element in package.paragraphs(root, *_PARAGRAPHS)]
-    paragraphs = [paragraph for paragraph in paragraphs if paragraph.marked.characters]
-
-    def write(texts: Sequence[str], language: str) -> bytes:
-        for paragraph, text in zip(paragraphs, texts, strict=True):
-            _write(paragraph, text)
-        return package.written(roots)
-
-    return Document([paragraph.marked.block() for paragraph in paragraphs], write)
+    return office_document(package, roots, [paragraph for paragraph in paragraphs if paragraph.characters])
 
 
 def _read(element: _Element) -> _Paragraph:
-    paragraph = _Paragraph(element)
+    paragraph = _Paragraph(element=element)
     _read_children(paragraph, element)
     return paragraph
 
 
 def _read_children(paragraph: _Paragraph, element: _Element) -> None:
-    marked = paragraph.marked
-    marked.plain(_collapsed(element.text))
+    paragraph.plain(_collapsed(element.text))
     ends = nested_pairs(element, _read_range)
-    paragraph.ends |= ends
     closing = set(ends.values())
     for child in element:
-        paragraph.elements.append(child)
-        number = len(paragraph.elements) - 1
         if child.tag in _INLINE:
-            marked.open(number)
+            paragraph.open(Mark(container=child))
             _read_children(paragraph, child)
-            marked.close()
+            paragraph.close()
         elif child in ends:
-            marked.open(number)
+            paragraph.open(Mark((child,), ends[child]))
         elif child in closing:
-            marked.close()
+            paragraph.close()
         elif _is_field(child):
-            marked.unread(number, child.text or "")
+            paragraph.point(child, unread=child.text)
         else:  # such as a line break, or a note with paragraphs of its own
-            is_space = child.tag == _SPACES and marked.characters and not marked.characters[-1].isspace()
-            marked.point(number, "\n" if child.tag in _BREAKS else " " if is_space else "")
-        marked.plain(_collapsed(child.tail))
+            is_space = child.tag == _SPACES and paragraph.characters and not paragraph.characters[-1].isspace()
+            paragraph.point(child, character="\n" if child.tag in _BREAKS else " " if is_space else "")
+        paragraph.plain(_collapsed(child.tail))
 
 
 def _is_field(element: _Element) -> bool:
@@ -100,44 +106,6 @@ def _is_field(element: _Element) -> bool:
     return bool(element.text) and not len(element) and isinstance(element.tag, str) and element.tag not in _UNREAD
 
 
-def _read_range(element: _Element) -> tuple[Hashable, bool] | None:
-    """What an element such as ``bookmark-start`` marks, and whether it is its end."""
-    tag = element.tag if isinstance(element.tag, str) else ""
-    name = next(filter(None, map(element.get, _NAMES)), None)
-    if name is None or not (tag == _ANNOTATION or tag.endswith(("-start", "-end"))):
-        return None
-    return (tag.removesuffix("-start").removesuffix("-end"), name), tag.endswith("-end")
-
-
 def _collapsed(text: str | None) -> str:
     """Text with one space in place of white space, as it is shown: a line end does not end a sentence."""
     return _WHITE_SPACE.sub(" ", text or "")
-
-
-def _write(paragraph: _Paragraph, text: str) -> None:
-    inline = [element for element in paragraph.elements if element.tag in _INLINE]
-    for element in (paragraph.element, *inline):
-        for child in list(element):
-            element.remove(child)
-        element.text = None
-    for element in paragraph.elements:
-        element.tail = None
-    opened: list[tuple[_Element, _Element | None]] = [(paragraph.element, None)]  # and what follows
-    for kind, value in events(text):
-        parent, end = opened[-1]
-        if kind == "text":
-            if len(parent):
-                parent[-1].tail = (parent[-1].tail or "") + str(value)
-            else:
-                parent.text = (parent.text or "") + str(value)
-        elif kind == "close":
-            parent.extend([] if end is None else [end])
-            opened.pop()
-        else:
-            element = paragraph.elements[int(value)]
-            parent.append(element)
-            if element.tag in _INLINE:
-                opened.append((element, None))
-            elif element in paragraph.ends:
-                opened.append((parent, paragraph.ends[element]))
-    put_in_order(own_elements(paragraph.element, _PARAGRAPHS), _read_range)

@@ -27,11 +27,7 @@ _PIECE = 2**16
 
 
 class Package:
-    """The files of a zip package, all read into memory.
-
-    Args:
-        content: the package.
-        name: its file name, for errors.
+    """The files of a zip package, all read into memory; its name is for errors.
 
     Raises:
         ConfigError: lxml is not installed.

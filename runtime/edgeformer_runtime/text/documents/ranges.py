@@ -13,12 +13,8 @@ ReadMark = Callable[["_Element"], "tuple[Hashable, bool] | None"]
 
 
 def own_elements(paragraph: _Element, paragraphs: Collection[str]) -> Iterator[_Element]:
-    """Elements of a paragraph in order, without those of paragraphs inside it, such as text boxes, but with these.
-
-    Args:
-        paragraph: the paragraph.
-        paragraphs: names of elements that are paragraphs.
-    """
+    """Elements of a paragraph in order, without those of paragraphs inside it, such as text boxes, but
+    with these, which have one of the names."""
     waiting = list(reversed(paragraph))
     while waiting:
         element = waiting.pop()

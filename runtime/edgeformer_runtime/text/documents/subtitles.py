@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import partial
 
-from edgeformer_runtime.text.block import Block
+from edgeformer_runtime.text.block import Block, Span, spliced
 from edgeformer_runtime.text.documents.document import Document, decoded
 from edgeformer_runtime.text.markup import html_parts
 
@@ -31,23 +30,19 @@ shown (``{\\an8}``), and stage directions in brackets; and who else speaks in th
 def read_subtitles(content: bytes, name: str, *, is_vtt: bool) -> Document:
     """Read a SubRip or a WebVTT file."""
     mark, text = decoded(content, f"`{name}`")
-    kept: list[str] = []
     pieces: list[list[str | Block]] = []
-    lines: list[int] = []
-    offset, times = 0, None
+    spans: list[Span] = []
+    times = None
     for part in _PART.finditer(text):
         if part["text"] is None:
             times = part.end()
         elif times == part.start() or (times is not None and not is_vtt):  # WebVTT has other text after blank lines
             for start, end in _turns(text, *part.span()):
                 end = start + len(text[start:end].rstrip())
-                if start == end:
-                    continue
-                kept.append(text[offset:start])
-                pieces.append(list(html_parts(text[start:end], entities=is_vtt, is_cue=True)))
-                lines.append(text.count("\n", start, end) + 1)
-                offset = end
-    return Document(pieces, partial(_written, mark, [*kept, text[offset:]], lines))
+                if start < end:
+                    spans.append((start, end))
+                    pieces.append(list(html_parts(text[start:end], entities=is_vtt, is_cue=True)))
+    return Document(pieces, lambda texts, language: (mark + _written(text, spans, texts)).encode("utf-8"))
 
 
 def _turns(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -60,12 +55,11 @@ def _turns(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     yield start, end
 
 
-def _written(mark: str, kept: Sequence[str], lines: Sequence[int], texts: Sequence[str], language: str) -> bytes:
-    written = [mark]
-    line_end = "\r\n" if any("\r\n" in text for text in kept) else "\n"
-    for before, count, text in zip(kept, lines, texts, strict=False):
-        written += [before, _wrapped(text, count, line_end)]
-    return "".join([*written, kept[-1]]).encode("utf-8")
+def _written(text: str, spans: Sequence[Span], texts: Sequence[str]) -> str:
+    end = "\r\n" if "\r\n" in text else "\n"
+    lines = (text.count("\n", *span) + 1 for span in spans)
+    changes = zip(spans, lines, texts, strict=True)
+    return spliced(text, ((*span, _wrapped(new, count, end)) for span, count, new in changes))
 
 
 def _wrapped(text: str, count: int, end: str) -> str:

@@ -22,9 +22,8 @@ from edgeformer_runtime.text.documents.fields import (
     tagged,
 )
 from edgeformer_runtime.text.documents.fields import W as _W
-from edgeformer_runtime.text.documents.marked import MarkedText, events
+from edgeformer_runtime.text.documents.marked import Mark, MarkedParagraph, office_document
 from edgeformer_runtime.text.documents.packages import Package
-from edgeformer_runtime.text.documents.ranges import own_elements, put_in_order
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -46,49 +45,28 @@ _BREAKS = frozenset(f"{_W}{name}" for name in ("br", "cr", "tab"))
 """What ends a sentence inside a paragraph."""
 
 
-@dataclass(frozen=True)
-class _Mark:
-    """What a mark stands for: elements, a container that text goes into, or a format that text has."""
-
-    elements: Sequence[_Element] = ()
-    """What is put where it begins."""
-    end: _Element | None = None
-    """What is put where it ends."""
-    container: _Element | None = None
-    format: _Element | None = None
-    """An empty run."""
-    is_point: bool = False
-    """Whether it has no end."""
-
-
 @dataclass
-class _Paragraph:
-    """A paragraph as marked text. Text whose format is not that of most text of its paragraph, link or the like is
-    marked."""
+class _Paragraph(MarkedParagraph):
+    """A paragraph. Text whose format is not that of most text of its paragraph, link or the like is marked."""
 
-    element: _Element
-    fields: Fields
-    marked: MarkedText = field(default_factory=MarkedText)
-    marks: list[_Mark] = field(default_factory=list)
-    """Marks by number."""
-    bases: dict[_Element, _Element] = field(default_factory=dict)
-    """For paragraph and containers: an empty run of the format that most of their text has."""
+    names_of_paragraphs = (f"{_W}p",)
+    read_range = staticmethod(read_range)
+    fields: Fields = field(kw_only=True)
 
-    def point(self, *elements: _Element, character: str = "", text: str = "") -> None:
-        """Add elements that stay together: what stands for a character, or has text that is not translated."""
-        number = self._number(_Mark(elements, is_point=True))
-        if text:
-            self.marked.unread(number, text)
-        else:
-            self.marked.point(number, character)
+    def clear(self, element: _Element) -> None:
+        """See :meth:`MarkedParagraph.clear`."""
+        for child in list(element):
+            if child.tag not in _PROPERTIES:
+                element.remove(child)
 
-    def open(self, mark: _Mark) -> None:
-        """Begin what has translated text."""
-        self.marked.open(self._number(mark))
-
-    def _number(self, mark: _Mark) -> int:
-        self.marks.append(mark)
-        return len(self.marks) - 1
+    def append(self, parent: _Element, format: _Element | None, text: str) -> None:
+        """Append text as a run; see :meth:`MarkedParagraph.append`."""
+        run = parent.makeelement(f"{_W}r") if format is None else deepcopy(format)
+        content = run.makeelement(f"{_W}t")
+        content.text = text
+        content.set(_SPACE, "preserve")
+        run.append(content)
+        parent.append(run)
 
 
 def read_docx(content: bytes, name: str) -> Document:
@@ -109,14 +87,7 @@ def read_docx(content: bytes, name: str) -> Document:
         for element in package.paragraphs(root, f"{_W}p")
         if any(text.text for text in tagged(element, f"{_W}t"))
     ]
-    paragraphs = [_read(element) for element in elements]
-
-    def write(texts: Sequence[str], language: str) -> bytes:
-        for paragraph, text in zip(paragraphs, texts, strict=True):
-            _write(paragraph, text)
-        return package.written(roots)
-
-    return Document([paragraph.marked.block() for paragraph in paragraphs], write)
+    return office_document(package, roots, [_read(element) for element in elements])
 
 
 def _is_text_run(element: _Element) -> bool:
@@ -146,7 +117,7 @@ def _content(element: _Element) -> tuple[object, ...]:
 
 
 def _read(element: _Element) -> _Paragraph:
-    paragraph = _Paragraph(element, read_fields(element))
+    paragraph = _Paragraph(element=element, fields=read_fields(element))
     _read_children(paragraph, element)
     return paragraph
 
@@ -166,30 +137,30 @@ def _read_children(paragraph: _Paragraph, element: _Element) -> None:
             last = _read_run(paragraph, child, _format(base), last)
             continue
         if last is not None:
-            paragraph.marked.close()
+            paragraph.close()
             last = None
         if child in ends:
-            paragraph.open(_Mark(group, ends[child]))
+            paragraph.open(Mark(group, ends[child]))
         elif child in closing:
-            paragraph.marked.close()
+            paragraph.close()
         else:
             _read_group(paragraph, group)
     if last is not None:
-        paragraph.marked.close()
+        paragraph.close()
 
 
 def _read_group(paragraph: _Paragraph, group: Sequence[_Element]) -> None:
     """Add a container, a field that is computed, or what has no text."""
     child = group[0]
     if child.tag == f"{_W}fldSimple" and is_computed(child.get(f"{_W}instr", "")):
-        paragraph.point(child, text=result_text(group, paragraph.fields))
+        paragraph.point(child, unread=result_text(group, paragraph.fields))
     elif child.tag in _CONTAINERS:
-        paragraph.open(_Mark(container=child))
+        paragraph.open(Mark(container=child))
         _read_children(paragraph, child)
-        paragraph.marked.close()
+        paragraph.close()
     elif len(group) > 1 or _is_text_run(child):
         is_unread = _level(child) == "superscript"  # `word1` is no word, but `H2O` is
-        paragraph.point(*group, text="" if is_unread else result_text(group, paragraph.fields))
+        paragraph.point(*group, unread="" if is_unread else result_text(group, paragraph.fields))
     else:
         is_break = child.tag == f"{_W}r" and any(part.tag in _BREAKS for part in child)
         paragraph.point(child, character="\n" if is_break or child in paragraph.fields.loose else "")
@@ -209,56 +180,17 @@ def _read_run(paragraph: _Paragraph, run: _Element, base: _Format, last: _Format
     """Add a run; return its format if its element stays open, for runs of the same format that follow."""
     own = _format(run)
     if last is not None and own != last:
-        paragraph.marked.close()
+        paragraph.close()
         last = None
     empty = empty_run(run)
     if own != base and last is None:
-        paragraph.open(_Mark(format=empty))
+        paragraph.open(Mark(format=empty))
         last = own
     for child in list(run):
         if child.tag == f"{_W}t":
-            paragraph.marked.plain(child.text or "")
+            paragraph.plain(child.text or "")
         elif child.tag != f"{_W}rPr":  # such as a line break
             alone = deepcopy(empty)
             alone.append(child)  # not a copy: it may have paragraphs, as text boxes do
             paragraph.point(alone, character="\n" if child.tag in _BREAKS else "")
     return last
-
-
-def _write(paragraph: _Paragraph, text: str) -> None:
-    root = paragraph.element
-    opened = [(root, paragraph.bases.get(root), _Mark())]
-    _clear(root)
-    for kind, value in events(text):
-        parent, format, _ = opened[-1]
-        if kind == "text":
-            _append_text(parent, format, str(value))
-        elif kind == "close":
-            end = opened.pop()[2].end
-            parent.extend([] if end is None else [end])
-        else:
-            mark = paragraph.marks[int(value)]
-            parent.extend(mark.elements)
-            if mark.container is not None:
-                parent.append(mark.container)
-                opened.append((mark.container, paragraph.bases.get(mark.container, format), mark))
-                _clear(mark.container)
-            elif not mark.is_point:
-                opened.append((parent, format if mark.format is None else mark.format, mark))
-    put_in_order(own_elements(root, (f"{_W}p",)), read_range)
-
-
-def _clear(element: _Element) -> None:
-    for child in list(element):
-        if child.tag not in _PROPERTIES:
-            element.remove(child)
-
-
-def _append_text(parent: _Element, format: _Element | None, text: str) -> None:
-    """Append text as a run."""
-    run = parent.makeelement(f"{_W}r") if format is None else deepcopy(format)
-    content = run.makeelement(f"{_W}t")
-    content.text = text
-    content.set(_SPACE, "preserve")
-    run.append(content)
-    parent.append(run)

@@ -38,12 +38,7 @@ _ESCAPES: dict[str, Mapping[int, str]] = {
 
 def tag_parts(tag: str, name: str, offset: int) -> Parts:
     """Divide a start tag into text to copy and the values of attributes that are translated; nothing if it has none.
-
-    Args:
-        tag: the tag.
-        name: name of its element, in lowercase.
-        offset: where it begins in the document.
-    """
+    Its name is in lowercase, its offset that in the document."""
     found = [match for match in ATTRIBUTE.finditer(tag, len(name) + 1) if match.lastgroup != "name"]
     values = {match["name"].lower(): match[str(match.lastgroup)] for match in found}
     parts: list[str | Block] = []

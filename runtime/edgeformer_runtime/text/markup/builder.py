@@ -8,12 +8,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from edgeformer_runtime.text.block import Block, Item, Parts, Tag
-from edgeformer_runtime.text.markup.tokens import Token
+from edgeformer_runtime.text.block import LETTER, Block, Item, Parts, Tag
+from edgeformer_runtime.text.markup.tokens import Token, names
 
-_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
+ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
 
-
+_IMAGES = names("embed img input")
+"""Elements that are shown between words."""
 ESCAPES: Mapping[int, str] = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 """How text is written in HTML."""
 
@@ -35,11 +36,13 @@ class BlockBuilder:
     names: list[str] = field(default_factory=list)
     waiting: Counter[str] = field(default_factory=Counter)
     """Number of opened elements by name."""
+    is_apart: bool = False
+    """Whether text that follows does not belong to the word before it."""
 
     def text(self, raw: str, offset: int) -> None:
         """Add text, in which entities stand for characters."""
         start = 0
-        for match in _ENTITY.finditer(raw) if self.escapes else ():
+        for match in ENTITY.finditer(raw) if self.escapes else ():
             character = html.unescape(match[0])
             if len(character) == 1 and character != "\ufffd":
                 self.add(raw[start : match.start()], raw[start : match.start()], offset + start)
@@ -52,12 +55,13 @@ class BlockBuilder:
         self.add(text, text)
 
     def item(self, text: str, raw: str, offset: int = 0, attributes: Parts = ()) -> None:
-        """Add an element that is copied, and whose text the model may read."""
+        """Add an element that is copied, and whose text the model may read; without text, it separates words as an
+        image does."""
         if not text.strip():
-            self.tag(Token(raw, is_void=True), attributes)
+            self.tag(Token(raw, "img", is_void=True), attributes)
             return
-        start = len(self.characters)
         self.add(text, [raw, *[""] * (len(text) - 1)], offset)
+        start = len(self.characters) - len(text)
         self.items.append(Item(start, start + len(text), text, raw, attributes=attributes))
 
     def tag(self, token: Token, attributes: Parts = (), spare: str = "") -> None:
@@ -72,6 +76,7 @@ class BlockBuilder:
             self.tags.append(Tag(character, token.raw, start, self.tags[start].parent, attributes, spare=spare))
         else:
             is_alone = token.is_void or token.name == "!"
+            self.is_apart |= is_alone and token.name in _IMAGES
             self.tags.append(Tag(character, token.raw, None, parent, attributes, is_alone, spare))
             if not (token.is_end or is_alone):
                 self.opened.append(index)
@@ -92,6 +97,10 @@ class BlockBuilder:
 
     def add(self, text: str, raw: str | list[str], offset: int = 0) -> None:
         """Add characters, and how each is written."""
+        if self.is_apart and text:
+            self.is_apart = False
+            if self.characters and LETTER.fullmatch(self.characters[-1]) and LETTER.match(text):
+                self.add(" ", [""], offset)  # the model must not read `dog<img>runs` as a word
         self.characters += text
         self.raw += raw
         self.origins += range(offset, offset + len(text)) if isinstance(raw, str) else [offset] * len(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from edgeformer_runtime.text.block import spliced
 from edgeformer_runtime.text.markup.attributes import ATTRIBUTE
 from edgeformer_runtime.text.markup.tokens import html_tokens, names
 
@@ -38,14 +39,14 @@ def _changed(tag: str, language: str) -> str:
     if not present & {"lang", "xml:lang"}:
         return tag
     values = {"lang": language, "xml:lang": language, "dir": direction}
-    for match in reversed(found):  # from the end, so that offsets before it stay
-        value = values.get(match["name"].lower())
-        if value is not None:
-            start, end = match.span(str(match.lastgroup))
-            tag = tag[:start] + value + tag[end:]
+    changes = [
+        (*match.span(str(match.lastgroup)), values[match["name"].lower()])
+        for match in found
+        if match["name"].lower() in values
+    ]
     if direction == "rtl" and "dir" not in present:
-        tag = f'{tag[: len("<html")]} dir="rtl"{tag[len("<html") :]}'
-    return tag
+        changes.insert(0, (len("<html"), len("<html"), ' dir="rtl"'))
+    return spliced(tag, changes)
 
 
 def _is_right_to_left(language: str) -> bool:

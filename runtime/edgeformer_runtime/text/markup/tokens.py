@@ -191,13 +191,7 @@ def element_ends(tokens: list[Token]) -> list[int | None]:
 
 
 def _kept(around: list[str], count: int, name: str) -> int:
-    """The number of elements that a start tag leaves open.
-
-    Args:
-        around: names of the innermost elements that are open.
-        count: number of all that are open.
-        name: name of the start tag.
-    """
+    """The number of elements that a start tag leaves open, of ``count``, the innermost of which are ``around`` it."""
     kept = count
     for depth, outer in enumerate(reversed(around), 1):
         if name in _CLOSED_BY.get(outer, ()):

@@ -38,14 +38,9 @@ def ascii_digits(text: str) -> str:
     return "".join(str(unicodedata.decimal(each)) if each.isdecimal() else each for each in text)
 
 
-def is_amount(text: str, start: int, end: int) -> bool:
-    """Return whether a number is beside the sign of a currency or unit, so that a point or comma in it is the mark of
-    decimals or thousands."""
-    return bool(_BEFORE_AMOUNT.search(text[:start]) or _AFTER_AMOUNT.match(text, end))
-
-
 def with_signs(text: str, start: int, end: int) -> tuple[int, int]:
-    """The characters of a number and of the sign of a currency or unit beside it."""
+    """The characters of a number and of the sign of a currency or unit beside it. One that has a sign is an amount,
+    so that a point or comma in it is the mark of decimals or thousands."""
     before, after = _BEFORE_AMOUNT.search(text[:start]), _AFTER_AMOUNT.match(text, end)
     return before.start() if before else start, after.end() if after else end
 

@@ -105,13 +105,7 @@ def numbers(text: str, language: str) -> list[Number]:
 
 def differences(source: str, target: str, languages: tuple[str, str]) -> Differences:
     """Compare the numbers of a sentence with those of its translation. Without digits, a sentence has none that its
-    translation could lack, and what words became is not judged.
-
-    Args:
-        source: the sentence.
-        target: its translation.
-        languages: their language codes.
-    """
+    translation could lack, and what words became is not judged."""
     if not any(map(str.isdecimal, source)):
         return Differences()
     source, target = ascii_digits(source), ascii_digits(target)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 
 import numpy as np
 
 from edgeformer_runtime.text.block import Block, Item, Span, without_items
 from edgeformer_runtime.text.items import put_over
-from edgeformer_runtime.text.numbers.formats import adapted, is_amount, with_signs
+from edgeformer_runtime.text.numbers.formats import adapted, with_signs
 from edgeformer_runtime.text.numbers.groups import numbers
 from edgeformer_runtime.text.words import AlignedSentence
 
@@ -39,8 +37,9 @@ def number_items(
     found, items = numbers(text, languages[0]), []
     for number in [number for number in found if number.groups & wrong] or found:
         inner = number.start, number.end
-        first, last = with_signs(text, *inner) if with_sign else inner
-        own = adapted(text[slice(*inner)], languages, is_amount=is_amount(text, *inner))
+        signed = with_signs(text, *inner)
+        first, last = signed if with_sign else inner
+        own = adapted(text[slice(*inner)], languages, is_amount=signed != inner)
         shown = text[first : number.start] + own + text[number.end : last]
         raw = "".join(block.raw[start + first : start + last]) if shown == text[first:last] else block.escape(shown)
         items.append(Item(start + first, start + last, shown, raw))
@@ -50,14 +49,7 @@ def number_items(
 def corrected(
     sentence: AlignedSentence, numbers_lacked: Sequence[Item], surplus: Counter[str], taken: Sequence[Item], code: str
 ) -> AlignedSentence | None:
-    """Put numbers in place of those that a translation has instead.
-
-    Args:
-        sentence: the translation.
-        numbers_lacked: items of the numbers that it lacks.
-        surplus: groups of digits that it has instead.
-        taken: items that it has already.
-        code: language code of the translation.
+    """Put numbers that a translation lacks in place of the surplus ones that it has, outside items taken already.
 
     Returns:
         The translation; ``None`` if it is not certain which number stands for which.
@@ -83,8 +75,7 @@ def _pairs(sentence: AlignedSentence, items: Sequence[Item], spans: Sequence[Spa
     """Which item belongs to which span, if there are as many, and each span attends most to another item."""
     if not items or len(items) != len(spans):
         return {}
-    ends = list(accumulate(len(word.space) + len(word.text) for word in sentence.words))
-    words = [bisect_right(ends, start) for start, _ in spans]
+    words = [sentence.word_at(start) for start, _ in spans]
     attention = np.array([sentence.shares(item.start, item.end)[words] for item in items])  # (items, spans)
     best = {items[index]: span for index, span in zip(attention.round(6).argmax(0), spans, strict=True)}
     return best if len(best) == len(items) else {}

@@ -1,0 +1,1 @@
+"""Plans for the kernels: where a bundle has what they compute."""

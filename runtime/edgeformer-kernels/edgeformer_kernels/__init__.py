@@ -1,0 +1,251 @@
+"""The kernels of edgeformer: small Transformers in 8-bit integers, without ONNX Runtime.
+
+A thin layer over the C interface, ``edgeformer_kernels.h``. Arrays are numpy's; the library is without state of its
+own, and releases the interpreter's lock while it computes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+__version__ = "0.1.0"
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float32]
+
+_NAME = {"win32": "edgeformer_kernels.dll", "darwin": "libedgeformer_kernels.dylib"}
+_PATH = Path(__file__).with_name(_NAME.get(sys.platform, "libedgeformer_kernels.so"))
+_Stopped = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)
+
+
+class KernelError(Exception):
+    """The kernels refuse a model or an argument; the message says why."""
+
+
+class _Options(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("beams", "hypotheses", "places")),
+        *((name, ctypes.c_int64) for name in ("shrinks", "stops_early", "counts_end")),
+        *((name, ctypes.c_int64) for name in ("follows_prefix", "wants_scores")),
+        ("length_penalty", ctypes.c_double),
+        *((name, ctypes.c_int64) for name in ("given_length", "end")),
+        ("suppressed", ctypes.c_void_p),
+        ("suppressed_count", ctypes.c_int64),
+        ("forbidden", ctypes.c_void_p),
+        ("forbidden_count", ctypes.c_int64),
+    ]
+
+
+class _Results(ctypes.Structure):
+    _fields_ = [
+        ("room", ctypes.c_int64),
+        *((name, ctypes.c_void_p) for name in ("token", "token_log_probability", "count", "score", "finished")),
+    ]
+
+
+class SearchOptions(NamedTuple):
+    """How to search; see ``edgeformer_options`` of the C interface."""
+
+    beams: int
+    hypotheses: int
+    places: int
+    shrinks: bool
+    stops_early: bool
+    counts_end: bool
+    follows_prefix: bool
+    wants_scores: bool
+    length_penalty: float
+    given_length: int
+    end: int
+    suppressed: Sequence[int] = ()
+    forbidden: Sequence[int] = ()
+
+
+class Found(NamedTuple):
+    """A hypothesis."""
+
+    ids: list[int]
+    """Its tokens, without the end token."""
+    score: float
+    finished: bool
+    """Whether it ended with the end token."""
+    token_scores: list[float]
+    """Log-probability of each token, that of the end token included."""
+
+
+def _library() -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(str(_PATH))
+    except OSError as error:
+        raise ImportError(f"The compiled library of edgeformer-kernels cannot be loaded: {error}") from error
+    pointer, whole, text = ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p
+    signatures: dict[str, tuple[type | None, list[type]]] = {
+        "levels": (text, []),
+        "open": (pointer, [pointer, whole, pointer, whole, text, text, whole]),
+        "close": (None, [pointer]),
+        "start": (pointer, [pointer, pointer, pointer, whole]),
+        "end": (None, [pointer]),
+        "size": (whole, [pointer]),
+        "step": (ctypes.c_int, [pointer, pointer, pointer, whole]),
+        "select": (ctypes.c_int, [pointer, pointer, whole]),
+        "restrict": (ctypes.c_int, [pointer, pointer, whole, pointer]),
+        "search": (ctypes.c_int, [pointer, pointer, whole, pointer, pointer, pointer, pointer, pointer]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, f"edgeformer_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+_LIBRARY = _library()
+LEVELS: tuple[str, ...] = tuple(_LIBRARY.edgeformer_levels().decode().split())
+"""Instruction sets that this processor has, best first."""
+
+
+class Model:
+    """An opened model; thread-safe.
+
+    Args:
+        weights: the bundle's weights, ``(bytes,)``, uint8, aligned to 64 bytes, such as a memory map.
+        plan: the numbers of the bundle's plan.
+        level: one of :data:`LEVELS`; by default that of the environment variable ``EDGEFORMER_KERNELS_LEVEL``, else the
+            first.
+
+    Raises:
+        KernelError: the plan is damaged.
+        ValueError: the processor lacks the instructions, or the library was compiled without them.
+    """
+
+    def __init__(self, weights: NDArray[np.uint8], plan: Sequence[float], level: str = "") -> None:
+        self._weights, self._handle = weights, None
+        self.level = level or os.environ.get("EDGEFORMER_KERNELS_LEVEL") or LEVELS[0]
+        """The instruction set."""
+        if self.level not in LEVELS:
+            raise ValueError(f"The kernels have no instruction set `{self.level}` here, but {', '.join(LEVELS)}.")
+        numbers, problem = np.array(plan, np.float64), ctypes.create_string_buffer(256)
+        self._handle = _LIBRARY.edgeformer_open(
+            weights.ctypes.data, weights.nbytes, numbers.ctypes.data, len(numbers), self.level.encode(), problem, 256
+        )
+        if not self._handle:
+            raise KernelError(problem.value.decode())
+
+    def start(self, sources: Sequence[Sequence[int]]) -> Batch:
+        """Encode sentences.
+
+        Raises:
+            KernelError: a token or a length is out of range, or memory does not suffice.
+        """
+        return Batch(self, sources)
+
+    def __del__(self) -> None:
+        if self._handle:
+            _LIBRARY.edgeformer_close(self._handle)
+
+
+class Batch:
+    """Sentences that are translated together; for one thread at a time."""
+
+    def __init__(self, model: Model, sources: Sequence[Sequence[int]]) -> None:
+        self._model, self._handle = model, None
+        self.rows = len(sources)
+        """R, the number of rows."""
+        tokens = np.array([token for source in sources for token in source], np.int64)
+        lengths = np.array([len(source) for source in sources], np.int64)
+        self._handle = _checked(
+            _LIBRARY.edgeformer_start(model._handle, tokens.ctypes.data, lengths.ctypes.data, len(sources))
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return int(_LIBRARY.edgeformer_size(self._handle))
+
+    def step(self, token: IntArray, logits: FloatArray) -> None:
+        """Advance every row by one token, ``(R,)``, and write logits ``(R, V)``, or ``(R, C)`` if restricted."""
+        _checked(_LIBRARY.edgeformer_step(self._handle, token.ctypes.data, logits.ctypes.data, logits.size))
+
+    def select(self, rows: IntArray) -> None:
+        """Continue with other rows: for each, the row that it continues, ``(R',)``."""
+        _checked(_LIBRARY.edgeformer_select(self._handle, rows.ctypes.data, len(rows)))
+        self.rows = len(rows)
+
+    def restrict(self, listed: IntArray, usable: NDArray[np.bool_]) -> None:
+        """Restrict logits to some tokens, in ascending order, ``(C,)``, of which each sentence may use some,
+        ``(N, C)``; the others have logits of -1e30."""
+        usable = np.ascontiguousarray(usable)
+        _checked(_LIBRARY.edgeformer_restrict(self._handle, listed.ctypes.data, len(listed), usable.ctypes.data))
+
+    def search(
+        self,
+        begin: IntArray,
+        most: IntArray,
+        initial: NDArray[np.float64],
+        options: SearchOptions,
+        stopped: Callable[[int], bool] | None = None,
+    ) -> list[list[Found]]:
+        """Search to the end of every sentence.
+
+        Args:
+            begin: tokens that the targets begin with, the start token first, ``(N, P)``.
+            most: tokens that each sentence may have after them, the end token included, ``(N,)``.
+            initial: log-probability of each sentence before the search, ``(N,)``.
+            options: how to search.
+            stopped: called for each sentence after every step; says whether to give it up.
+
+        Returns:
+            For each sentence, its hypotheses, best first; an empty list if it was given up.
+
+        Raises:
+            KernelError: an argument is out of range, or memory does not suffice.
+            FloatingPointError: no token has a finite log-probability.
+        """
+        count, room = len(begin), int(most.max())
+        shape = count, options.hypotheses
+        token, scores = np.empty((*shape, room), np.int64), np.empty((*shape, room))
+        length, score, finished = np.empty(shape, np.int64), np.empty(shape), np.empty(shape, np.uint8)
+        suppressed, forbidden = (np.array(sorted(ids), np.int64) for ids in options[-2:])
+        given = _Options(*options[:-2], suppressed.ctypes.data, len(suppressed), forbidden.ctypes.data, len(forbidden))
+        arrays = token, scores, length, score, finished
+        results = _Results(room, *(array.ctypes.data for array in arrays))
+        begin = np.ascontiguousarray(begin)
+        outcome = _LIBRARY.edgeformer_search(
+            self._handle,
+            begin.ctypes.data,
+            begin.shape[1],
+            most.ctypes.data,
+            initial.ctypes.data,
+            ctypes.byref(given),
+            _Stopped(stopped) if stopped else None,
+            ctypes.byref(results),
+        )
+        if outcome == 2:
+            raise FloatingPointError("no token has a finite log-probability")
+        _checked(outcome)
+        found: list[list[Found]] = []
+        for sentence in range(count):
+            hypotheses = []
+            for rank in range(options.hypotheses):
+                size, ended = int(length[sentence, rank]), bool(finished[sentence, rank])
+                if size < 0:
+                    break
+                ids, each = token[sentence, rank, : size - ended].tolist(), scores[sentence, rank, :size].tolist()
+                hypotheses.append(Found(ids, float(score[sentence, rank]), ended, each))
+            found.append(hypotheses)
+        return found
+
+    def __del__(self) -> None:
+        if self._handle:
+            _LIBRARY.edgeformer_end(self._handle)
+
+
+def _checked(result: int | None) -> int:
+    if not result:
+        raise KernelError("an argument is out of range, or there is not enough memory")
+    return result

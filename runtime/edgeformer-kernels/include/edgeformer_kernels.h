@@ -1,0 +1,92 @@
+// The interface of the kernels. Numbers of a plan are doubles, which hold every offset and every single exactly.
+//
+// A model may be used by several threads at a time, a batch by one. Functions that can fail return 0 or a null pointer
+// if there is not enough memory or an argument is out of range; only `edgeformer_open` says why.
+#ifndef EDGEFORMER_KERNELS_H
+#define EDGEFORMER_KERNELS_H
+
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define EDGEFORMER_API __declspec(dllexport)
+#else
+#define EDGEFORMER_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct edgeformer_model edgeformer_model;
+typedef struct edgeformer_batch edgeformer_batch;
+
+// Opens a model.
+//   weights: the bundle's weights, which have to stay in place, aligned to 64 bytes, until the model is closed.
+//   plan:    the plan's numbers.
+//   level:   name of an instruction set, such as "avx2"; null for the best that the processor has.
+//   problem: gets what is wrong with the plan.
+EDGEFORMER_API edgeformer_model* edgeformer_open(const void* weights, int64_t size, const double* plan, int64_t count,
+                                                 const char* level, char* problem, int64_t problem_size);
+EDGEFORMER_API void edgeformer_close(edgeformer_model* model);
+
+// Names of the instruction sets that the processor has and this library was compiled for, best first, with spaces.
+EDGEFORMER_API const char* edgeformer_levels(void);
+
+// Encodes sentences: their tokens one after the other, and how many each has.
+EDGEFORMER_API edgeformer_batch* edgeformer_start(const edgeformer_model* model, const int64_t* token, const int64_t* length,
+                                                  int64_t sentences);
+EDGEFORMER_API void edgeformer_end(edgeformer_batch* batch);
+
+// Advances every row by one token, and writes logits (R, V), or (R, C) for C listed tokens, if there is room for as many.
+EDGEFORMER_API int edgeformer_step(edgeformer_batch* batch, const int64_t* token, float* logits, int64_t room);
+
+// Continues with other rows: for each, the row that it continues; those of a sentence beside each other.
+EDGEFORMER_API int edgeformer_select(edgeformer_batch* batch, const int64_t* row, int64_t count);
+
+// Restricts what follows to some tokens, in ascending order; `usable` says which of them each sentence may use, (N, C).
+EDGEFORMER_API int edgeformer_restrict(edgeformer_batch* batch, const int64_t* listed, int64_t count, const uint8_t* usable);
+
+// Bytes of the batch.
+EDGEFORMER_API int64_t edgeformer_size(const edgeformer_batch* batch);
+
+// How to search; names and meanings are those of DecodeOptions in Python.
+typedef struct {
+  int64_t beams;           // 1 is greedy search
+  int64_t hypotheses;      // to return for each sentence, at least `places`
+  int64_t places;          // finished hypotheses at which a sentence ends
+  int64_t shrinks, stops_early, counts_end;
+  int64_t follows_prefix;  // whether an end in the first step counts only if it is the best extension
+  int64_t wants_scores;    // greedy search is faster without scores
+  double length_penalty;
+  int64_t given_length;    // tokens before the search that count in the length
+  int64_t end;             // the token that ends a target
+  const int64_t* suppressed;  // tokens that do not exist, in ascending order
+  int64_t suppressed_count;
+  const int64_t* forbidden;   // tokens that are never generated, but have probabilities
+  int64_t forbidden_count;
+} edgeformer_options;
+
+// Hypotheses, best first; for N sentences and H hypotheses each:
+typedef struct {
+  int64_t room;                   // T
+  int64_t* token;                 // (N, H, T), the end token included
+  double* token_log_probability;  // (N, H, T)
+  int64_t* count;                 // tokens, (N, H); -1 if there is no such hypothesis
+  double* score;                  // (N, H)
+  uint8_t* finished;              // whether it ended with the end token, (N, H)
+} edgeformer_results;
+
+// Searches to the end of every sentence.
+//   begin:   tokens that the targets begin with, the start token first, (N, begin_count).
+//   most:    tokens that each sentence may have after them, the end token included, (N,).
+//   initial: log-probability of each sentence before the search, (N,).
+//   stopped: asked for each sentence after every step, unless null, whether to give it up.
+// Returns 2 if no token has a finite log-probability.
+EDGEFORMER_API int edgeformer_search(edgeformer_batch* batch, const int64_t* begin, int64_t begin_count, const int64_t* most,
+                                     const double* initial, const edgeformer_options* options,
+                                     int (*stopped)(int64_t sentence), const edgeformer_results* results);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,233 @@
+// The rules are those of the decoder loop in Python, whose tests run against both: see decoding/search.py.
+#include "model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "vectors.h"
+
+namespace edgeformer {
+namespace {
+
+// A hypothesis that may go on, or one of its extensions.
+struct Candidate {
+  double log_probability;
+  int64_t token;
+  int32_t parent;  // row of the step before
+};
+
+// Rows after each step: enough to trace a hypothesis back to its beginning.
+class Trail {
+ public:
+  bool reserve(int64_t rows, int64_t steps) {
+    rows_ = rows;
+    return entries_.reserve(rows * steps);
+  }
+  Candidate& at(int64_t step, int64_t row) { return entries_[step * rows_ + row]; }
+
+ private:
+  int64_t rows_ = 0;
+  Array<Candidate> entries_;
+};
+
+class Search {
+ public:
+  Search(State* state, const double* initial, const int64_t* most, const edgeformer_options& options, const int64_t* listed,
+         int (*stopped)(int64_t), const edgeformer_results& results)
+      : state_(state), initial_(initial), most_(most), options_(options), listed_(listed), stopped_(stopped), results_(results),
+        sentences_(state->rows) {}
+
+  bool reserve() {
+    const int64_t rows = sentences_ * options_.beams;
+    best_.count = options_.beams == 1 ? 1 : 2 * options_.beams;
+    best_.suppressed = options_.suppressed;
+    best_.suppressed_count = options_.suppressed_count;
+    best_.forbidden = options_.forbidden;
+    best_.forbidden_count = options_.forbidden_count;
+    if (!values_.reserve(rows * best_.count) || !outputs_.reserve(rows * best_.count) || !log_sums_.reserve(rows) ||
+        !token_.reserve(rows) || !rows_.reserve(rows) || !live_.reserve(rows) || !next_.reserve(rows) ||
+        !pool_.reserve(2 * options_.beams + 1) || !origin_.reserve(sentences_) || !found_.zeros(sentences_) ||
+        !trail_.reserve(rows, results_.room))
+      return false;
+    best_.value = values_.data();
+    best_.output = outputs_.data();
+    best_.log_sum = options_.wants_scores || options_.beams > 1 ? log_sums_.data() : nullptr;
+    for (int64_t n = 0; n < sentences_; n++) {
+      origin_[n] = n;
+      live_[n] = {initial_[n], 0, static_cast<int32_t>(n)};
+    }
+    for (int64_t i = 0; i < sentences_ * options_.hypotheses; i++) results_.count[i] = -1;
+    return true;
+  }
+
+  // Feeds what every target begins with, all of it but the last token.
+  bool begin(const int64_t* token, int64_t count) {
+    for (int64_t t = 0; t < count; t++) {
+      for (int64_t n = 0; n < sentences_; n++) token_[n] = token[n * count + t];
+      if (t + 1 < count && !advance(state_, token_.data(), nullptr, nullptr)) return false;
+    }
+    return true;
+  }
+
+  Outcome run() {
+    while (state_->rows) {
+      if (!advance(state_, token_.data(), nullptr, &best_)) return Outcome::kFailed;
+      int64_t kept = 0, rows = 0;
+      const int64_t count = state_->rows / width_;
+      for (int64_t s = 0; s < count; s++) {
+        if (!std::isfinite(extend(s))) return Outcome::kNotFinite;
+        collect_ended(s);
+        if (!goes_on(s)) continue;
+        for (int64_t b = 0; b < options_.beams; b++, rows++) {
+          next_[rows] = pool_[b];
+          rows_[rows] = pool_[b].parent;
+        }
+        origin_[kept++] = origin_[s];
+      }
+      for (int64_t r = 0; r < rows; r++) {
+        token_[r] = next_[r].token;
+        trail_.at(step_, r) = live_[r] = next_[r];
+      }
+      step_++;
+      width_ = options_.beams;
+      if (!rows) break;
+      if (!stays(rows) && !select(state_, rows_.data(), rows)) return Outcome::kFailed;
+    }
+    return Outcome::kDone;
+  }
+
+ private:
+  bool stays(int64_t rows) const {
+    for (int64_t r = 0; r < rows; r++)
+      if (rows_[r] != r) return false;
+    return rows == state_->rows;
+  }
+
+  // Fills the pool with the most probable extensions of a sentence's hypotheses, best first; of equal ones, those of
+  // the first hypothesis, then the first token. Returns the best log-probability.
+  double extend(int64_t s) {
+    int64_t filled = 0;
+    for (int64_t row = s * width_; row < (s + 1) * width_; row++)
+      for (int64_t i = 0; i < best_.count; i++) {
+        const float logit = best_.value[row * best_.count + i];
+        double value = live_[row].log_probability;
+        if (best_.log_sum) value += static_cast<double>(logit - log_sums_[row]);
+        if (!(logit > -1e29f)) value = -INFINITY;
+        int64_t place = filled < best_.count ? filled++ : best_.count;
+        for (; place > 0 && value > pool_[place - 1].log_probability; place--)
+          if (place < best_.count) pool_[place] = pool_[place - 1];
+        if (place == best_.count) continue;
+        const int64_t output = best_.output[row * best_.count + i];
+        pool_[place] = {value, state_->is_restricted ? listed_[output] : output, static_cast<int32_t>(row)};
+      }
+    for (; filled < std::max(best_.count, options_.beams); filled++) pool_[filled] = {-INFINITY, 0, static_cast<int32_t>(s * width_)};
+    return pool_[0].log_probability;
+  }
+
+  // Collects the hypotheses that end, and moves extensions that go on to the front, in their order.
+  void collect_ended(int64_t s) {
+    const int64_t count = best_.count, room = options_.beams - found_[origin_[s]];
+    for (int64_t i = 0; i < count && options_.shrinks; i++)
+      if (i >= room) pool_[i].log_probability = -INFINITY;
+    // After a prefix, an end counts only if it is the best extension: the prefix adds to the length by which scores are
+    // divided, but not to the log-probability, so that an improbable end would look good.
+    const bool only_best = options_.follows_prefix && !step_;
+    int64_t going = 0;
+    for (int64_t i = 0; i < count; i++) {
+      const Candidate candidate = pool_[i];
+      if (candidate.token != options_.end || (only_best && i)) {
+        pool_[going] = candidate;
+        if (candidate.token == options_.end) pool_[going].log_probability = -INFINITY;
+        going++;
+        continue;
+      }
+      if (i < options_.beams && std::isfinite(candidate.log_probability)) collect(s, candidate, true);
+    }
+    for (; going < count; going++) pool_[going].log_probability = -INFINITY;
+  }
+
+  // Collects what may not become longer. Returns whether the sentence has hypotheses that go on.
+  bool goes_on(int64_t s) {
+    const int64_t n = origin_[s], length = step_ + 1;
+    if (length >= most_[n])
+      for (int64_t b = 0; b < options_.beams; b++) {
+        if (std::isfinite(pool_[b].log_probability)) collect(s, pool_[b], false);
+        pool_[b].log_probability = -INFINITY;
+      }
+    double highest = -INFINITY;
+    for (int64_t b = 0; b < options_.beams; b++) highest = std::max(highest, pool_[b].log_probability);
+    if (highest == -INFINITY) return false;
+    if (found_[n] >= options_.places) {
+      if (options_.stops_early) return false;
+      const double worst = results_.score[n * options_.hypotheses + options_.places - 1];
+      if (!(normalized(highest, options_.given_length + length) > worst)) return false;
+    }
+    if (!stopped_ || !stopped_(n)) return true;
+    for (int64_t i = 0; i < options_.hypotheses; i++) results_.count[n * options_.hypotheses + i] = -1;
+    return false;
+  }
+
+  double normalized(double log_probability, int64_t length) const {
+    return log_probability / power(static_cast<double>(std::max<int64_t>(length, 1)), options_.length_penalty);
+  }
+
+  // Inserts a hypothesis into the results of its sentence, which are in the order of their scores.
+  void collect(int64_t s, const Candidate& last, bool finished) {
+    const int64_t n = origin_[s], most = options_.hypotheses;
+    if (options_.stops_early && found_[n] >= options_.places) return;
+    const int64_t length = step_ + 1;  // with the last token, which may be the end
+    const int64_t counted = options_.given_length + length - (finished && !options_.counts_end);
+    const double score = normalized(last.log_probability, counted);
+    int64_t place = std::min(found_[n]++, most);
+    while (place > 0 && score > results_.score[n * most + place - 1]) place--;
+    if (place == most) return;
+    for (int64_t i = std::min(found_[n], most) - 1; i > place; i--) move(n * most + i - 1, n * most + i);
+    const int64_t at = n * most + place;
+    results_.score[at] = score;
+    results_.finished[at] = finished;
+    results_.count[at] = length;
+    Candidate traced = last;
+    for (int64_t t = step_; t >= 0; t--) {
+      const double before = t ? trail_.at(t - 1, traced.parent).log_probability : initial_[n];
+      results_.token[at * results_.room + t] = traced.token;
+      results_.token_log_probability[at * results_.room + t] = traced.log_probability - before;
+      if (t) traced = trail_.at(t - 1, traced.parent);
+    }
+  }
+
+  void move(int64_t from, int64_t to) {
+    results_.score[to] = results_.score[from];
+    results_.finished[to] = results_.finished[from];
+    results_.count[to] = results_.count[from];
+    const size_t bytes = results_.room * 8;
+    std::memcpy(results_.token + to * results_.room, results_.token + from * results_.room, bytes);
+    std::memcpy(results_.token_log_probability + to * results_.room, results_.token_log_probability + from * results_.room, bytes);
+  }
+
+  State* state_;
+  const double* initial_;
+  const int64_t* most_;
+  const edgeformer_options& options_;
+  const int64_t* listed_;
+  int (*stopped_)(int64_t);
+  const edgeformer_results& results_;
+  const int64_t sentences_;
+  int64_t width_ = 1, step_ = 0;  // rows of a sentence: all hypotheses begin alike, so that the first step has one
+  Best best_;
+  Array<float> values_, log_sums_;
+  Array<int64_t> outputs_, token_, rows_, origin_, found_;
+  Array<Candidate> live_, next_, pool_;
+  Trail trail_;
+};
+
+}  // namespace
+
+Outcome search(State* state, const int64_t* begin, int64_t begin_count, const int64_t* most, const double* initial,
+               const edgeformer_options& options, const int64_t* listed, int (*stopped)(int64_t),
+               const edgeformer_results& results) {
+  Search running(state, initial, most, options, listed, stopped, results);
+  if (!running.reserve() || !running.begin(begin, begin_count)) return Outcome::kFailed;
+  return running.run();
+}
+
+}  // namespace edgeformer

@@ -1,0 +1,215 @@
+/** The kernels' WebAssembly as an engine: see `edgeformer_kernels.h`, whose names this file follows. */
+import type { Bundle } from "../bundle/bundle.js";
+import { WEIGHTS_FILE } from "../bundle/manifest.js";
+import { type Plan, planNumbers } from "../bundle/plan.js";
+import { EdgeformerError } from "../errors.js";
+import type { Engine, EngineBatch, Hypothesis, Listing, PlainSearch, SearchSentence } from "./interface.js";
+import { type KernelExports, Places, startKernels, type WasmSource } from "./wasm.js";
+
+const PROBLEM_BYTES = 256;
+const OPTIONS_BYTES = 120;
+const RESULTS_BYTES = 28;
+const NOT_FINITE = 2;
+
+/**
+ * Opens a bundle with a plan. Its weights are read into the memory of the module.
+ *
+ * @throws EdgeformerError of kind `bundle`: the plan or the weights are damaged.
+ */
+export async function openKernels(bundle: Bundle, plan: Plan, wasm?: WasmSource): Promise<Kernels> {
+  const kernels = await startKernels(wasm);
+  const places = new Places(kernels);
+  const size = bundle.size(WEIGHTS_FILE);
+  const weights = places.room("weights", size);
+  await bundle.readInto(WEIGHTS_FILE, new Uint8Array(kernels.memory.buffer as ArrayBuffer, weights, size));
+  const numbers = planNumbers(plan);
+  const problem = places.room("problem", PROBLEM_BYTES);
+  const model = kernels.edgeformer_open(
+    weights,
+    BigInt(size),
+    places.doubles("plan", numbers),
+    BigInt(numbers.length),
+    0,
+    problem,
+    BigInt(PROBLEM_BYTES),
+  );
+  if (!model) {
+    const [why] = new TextDecoder().decode(new Uint8Array(kernels.memory.buffer, problem, PROBLEM_BYTES)).split("\0");
+    throw new EdgeformerError("bundle", `Bundle \`${bundle.label}\`: its plan is damaged: ${why}; export it again.`);
+  }
+  return new Kernels(kernels, places, model, bundle.manifest.target_vocab_size);
+}
+
+/** The opened model. */
+export class Kernels implements Engine {
+  readonly name = "kernels";
+  #opened: KernelExports | undefined;
+
+  constructor(
+    kernels: KernelExports,
+    private readonly places: Places,
+    private readonly model: number,
+    private readonly vocabSize: number,
+  ) {
+    this.#opened = kernels;
+  }
+
+  async start(source: readonly number[], listing: Listing | undefined): Promise<EngineBatch> {
+    const kernels = this.#kernels();
+    const batch = this.#start(kernels, [source], listing);
+    const width = listing?.listed.length ?? this.vocabSize;
+    return new KernelBatch(kernels, new Places(kernels), batch, width);
+  }
+
+  search(sentences: readonly SearchSentence[], listing: Listing | undefined, options: PlainSearch): Hypothesis[][] {
+    const kernels = this.#kernels();
+    const sources = sentences.map(({ source }) => source);
+    const batch = this.#start(kernels, sources, listing);
+    try {
+      const begin = sentences.flatMap((sentence) => sentence.begin);
+      const most = sentences.map((sentence) => sentence.most);
+      const initial = sentences.map((sentence) => sentence.initial);
+      const results = this.#resultsFor(sentences.length * options.hypotheses, Math.max(...most));
+      const outcome = kernels.edgeformer_search(
+        batch,
+        this.places.wholes("begin", begin),
+        BigInt(begin.length / sentences.length),
+        this.places.wholes("most", most),
+        this.places.doubles("initial", initial),
+        this.#options(options),
+        0,
+        results.place,
+      );
+      if (outcome === NOT_FINITE)
+        throw new EdgeformerError("model", "No token has a finite logit: the model's weights are damaged.");
+      checked(outcome);
+      return sentences.map((_, index) => results.read(index * options.hypotheses, options.hypotheses));
+    } finally {
+      kernels.edgeformer_end(batch);
+    }
+  }
+
+  /** Size of the module's memory, weights included; it never shrinks. */
+  get memoryBytes(): number {
+    return this.#kernels().memory.buffer.byteLength;
+  }
+
+  close(): void {
+    this.#opened = undefined; // its memory, with all that is in it, is freed when nothing refers to it
+  }
+
+  #kernels(): KernelExports {
+    if (this.#opened) return this.#opened;
+    throw new EdgeformerError("closed", "The translator is closed; open it again.");
+  }
+
+  #start(kernels: KernelExports, sources: readonly (readonly number[])[], listing: Listing | undefined): number {
+    const tokens = this.places.wholes("tokens", sources.flat());
+    const lengths = this.places.wholes(
+      "lengths",
+      sources.map((source) => source.length),
+    );
+    const batch = checked(kernels.edgeformer_start(this.model, tokens, lengths, BigInt(sources.length)));
+    if (listing) {
+      const listed = this.places.wholes("listed", listing.listed);
+      const usable = this.places.bytes("usable", listing.usable);
+      const isDone = kernels.edgeformer_restrict(batch, listed, BigInt(listing.listed.length), usable);
+      if (!isDone) kernels.edgeformer_end(batch);
+      checked(isDone);
+    }
+    return batch;
+  }
+
+  /** Writes `edgeformer_options`. */
+  #options(options: PlainSearch): number {
+    const suppressed = ascending(options.suppressed);
+    const forbidden = ascending(options.forbidden);
+    const suppressedPlace = this.places.wholes("suppressed", suppressed);
+    const forbiddenPlace = this.places.wholes("forbidden", forbidden);
+    const place = this.places.room("options", OPTIONS_BYTES);
+    const view = new DataView(this.#kernels().memory.buffer, place, OPTIONS_BYTES);
+    const { beams, hypotheses, places, shrinks, stopsEarly, countsEnd, followsPrefix, wantsScores } = options;
+    const wholes = [beams, hypotheses, places, shrinks, stopsEarly, countsEnd, followsPrefix, wantsScores];
+    for (const [i, value] of wholes.entries()) view.setBigInt64(8 * i, BigInt(value), true);
+    view.setFloat64(64, options.lengthPenalty, true);
+    view.setBigInt64(72, BigInt(options.givenLength), true);
+    view.setBigInt64(80, BigInt(options.end), true);
+    view.setUint32(88, suppressedPlace, true);
+    view.setBigInt64(96, BigInt(suppressed.length), true);
+    view.setUint32(104, forbiddenPlace, true);
+    view.setBigInt64(112, BigInt(forbidden.length), true);
+    return place;
+  }
+
+  /** Makes room for `edgeformer_results` with `count` hypotheses of at most `room` tokens. */
+  #resultsFor(count: number, room: number): { place: number; read(first: number, count: number): Hypothesis[] } {
+    const token = this.places.room("result-tokens", 8 * count * room);
+    const logs = this.places.room("result-log-probabilities", 8 * count * room);
+    const counts = this.places.room("result-counts", 8 * count);
+    const scores = this.places.room("result-scores", 8 * count);
+    const finished = this.places.room("result-finished", count);
+    const place = this.places.room("results", RESULTS_BYTES);
+    const kernels = this.#kernels();
+    const view = new DataView(kernels.memory.buffer, place, RESULTS_BYTES);
+    view.setBigInt64(0, BigInt(room), true);
+    for (const [i, each] of [token, logs, counts, scores, finished].entries()) view.setUint32(8 + 4 * i, each, true);
+    const read = (first: number, most: number): Hypothesis[] => {
+      const { buffer } = kernels.memory;
+      const found: Hypothesis[] = [];
+      for (let at = first; at < first + most; at++) {
+        const length = new Int32Array(buffer, counts + 8 * at, 1)[0]!;
+        if (length < 0) break;
+        const isFinished = new Uint8Array(buffer, finished + at, 1)[0] === 1;
+        const words = new Int32Array(buffer, token + 8 * at * room, 2 * length);
+        const ids = Array.from({ length: length - Number(isFinished) }, (_, i) => words[2 * i]!);
+        const tokenScores = [...new Float64Array(buffer, logs + 8 * at * room, length)];
+        const score = new Float64Array(buffer, scores + 8 * at, 1)[0]!;
+        found.push({ ids, score, finished: isFinished, tokenScores });
+      }
+      return found;
+    };
+    return { place, read };
+  }
+}
+
+class KernelBatch implements EngineBatch {
+  #batch: number;
+
+  constructor(
+    private readonly kernels: KernelExports,
+    private readonly places: Places,
+    batch: number,
+    private readonly width: number,
+  ) {
+    this.#batch = batch;
+  }
+
+  async step(tokens: readonly number[]): Promise<Float32Array> {
+    const size = tokens.length * this.width;
+    const logits = this.places.room("logits", 4 * size);
+    checked(this.kernels.edgeformer_step(this.#batch, this.places.wholes("tokens", tokens), logits, BigInt(size)));
+    return new Float32Array(this.kernels.memory.buffer, logits, size);
+  }
+
+  async select(rows: readonly number[]): Promise<void> {
+    checked(this.kernels.edgeformer_select(this.#batch, this.places.wholes("tokens", rows), BigInt(rows.length)));
+  }
+
+  end(): void {
+    if (this.#batch) this.kernels.edgeformer_end(this.#batch);
+    this.#batch = 0;
+    this.places.free();
+  }
+}
+
+function ascending(numbers: readonly number[]): number[] {
+  return [...numbers].sort((a, b) => a - b);
+}
+
+function checked(result: number): number {
+  if (result) return result;
+  throw new EdgeformerError(
+    "engine",
+    "The kernels cannot go on: an argument is out of range, or memory does not suffice.",
+  );
+}

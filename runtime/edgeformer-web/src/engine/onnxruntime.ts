@@ -1,0 +1,259 @@
+/**
+ * ONNX Runtime as an engine, for bundles without a plan and for attention weights. Graphs and names are those of
+ * `contract.py`: the encoder returns constants and initial states, and each step of the decoder takes and returns
+ * `past.*` and `present.*`. A state has one sentence and R rows.
+ */
+import type { Bundle } from "../bundle/bundle.js";
+import { ATTENTION_FILE, DECODER_FILE, ENCODER_FILE, type StateTensor, WEIGHTS_FILE } from "../bundle/manifest.js";
+import { EdgeformerError } from "../errors.js";
+import type { Engine, EngineBatch, Listing } from "./interface.js";
+
+const SHORTLIST_WEIGHT_FILE = "shortlist_weight.onnx";
+const SHORTLIST_DECODER_FILE = "shortlist_decoder.onnx";
+/** Positions for which caches that are written in place have room at first; doubled whenever they are full. */
+const FIRST_CAPACITY = 32;
+
+type TensorData = Float32Array | Int32Array | BigInt64Array | Uint16Array | Uint8Array;
+
+interface OrtTensor {
+  readonly type: string;
+  readonly data: unknown;
+  readonly dims: readonly number[];
+}
+
+interface OrtSession {
+  run(feeds: Record<string, OrtTensor>): Promise<Readonly<Record<string, OrtTensor>>>;
+  release(): Promise<void>;
+}
+
+/** What is used of the package `onnxruntime-web`. */
+export interface OnnxRuntime {
+  readonly InferenceSession: {
+    create(
+      graph: Uint8Array,
+      options: { externalData: { path: string; data: Uint8Array }[]; executionProviders: string[] },
+    ): Promise<OrtSession>;
+  };
+  readonly Tensor: new (type: never, data: never, dims: readonly number[]) => OrtTensor;
+}
+
+/** Imports ONNX Runtime; for bundlers, which cannot follow the import here: `() => import("onnxruntime-web")`. */
+export type ImportOnnxRuntime = () => Promise<unknown>;
+
+const importPeer: ImportOnnxRuntime = () => {
+  const name = "onnxruntime-web";
+  return import(/* @vite-ignore */ /* webpackIgnore: true */ name);
+};
+
+/**
+ * Imports ONNX Runtime for a bundle. Files are read when they are first needed; see `load`.
+ *
+ * @throws EdgeformerError of kind `engine`: it is not installed.
+ */
+export async function openOnnxRuntime(bundle: Bundle, from: ImportOnnxRuntime = importPeer): Promise<OnnxEngine> {
+  try {
+    return new OnnxEngine(bundle, (await from()) as OnnxRuntime);
+  } catch (error) {
+    throw new EdgeformerError(
+      "engine",
+      `This needs \`onnxruntime-web\`: npm install onnxruntime-web, or export the model with a plan, as ` +
+        `\`edgeformer export --precision int8\` does (${error}).`,
+    );
+  }
+}
+
+/** A bundle's graphs. */
+export class OnnxEngine implements Engine {
+  readonly name = "onnxruntime";
+  readonly #sessions = new Map<string, Promise<OrtSession>>();
+  readonly #files = new Map<string, Promise<Uint8Array>>();
+  #isClosed = false;
+
+  constructor(
+    private readonly bundle: Bundle,
+    private readonly ort: OnnxRuntime,
+  ) {}
+
+  /** Reads the weights and all graphs, so that nothing is missing later without a connection. */
+  async load(): Promise<void> {
+    const graphs = Object.keys(this.bundle.manifest.files).filter((name) => name.endsWith(".onnx"));
+    await Promise.all([WEIGHTS_FILE, ...graphs].map((name) => this.#read(name)));
+  }
+
+  async start(source: readonly number[], listing: Listing | undefined): Promise<EngineBatch> {
+    const values = await this.#encoded(source);
+    if (!listing) return new OnnxBatch(this, DECODER_FILE, this.bundle.manifest.state, values);
+    const listed = this.tensor("int64", BigInt64Array.from(listing.listed, BigInt), [listing.listed.length]);
+    const { listed_weight, projection_bias } = await this.run(SHORTLIST_WEIGHT_FILE, { listed });
+    const bias = (projection_bias!.data as Float32Array).map((each, i) => (listing.usable[i] ? each : -Infinity));
+    values.set("listed_weight", listed_weight!);
+    values.set("listed_bias", this.tensor("float32", bias, [1, bias.length]));
+    const table: StateTensor[] = [
+      { name: "listed_weight", kind: "constant", dtype: "float32", axes: ["D", "C"] },
+      { name: "listed_bias", kind: "constant", dtype: "float32", axes: ["R", "C"] },
+    ];
+    return new OnnxBatch(this, SHORTLIST_DECODER_FILE, [...this.bundle.manifest.state, ...table], values);
+  }
+
+  /**
+   * Feeds the tokens of a target, and returns the weights of each step, one per source token.
+   *
+   * @param fed the start token, and all tokens of the target but the last.
+   */
+  async attention(source: readonly number[], fed: readonly number[]): Promise<Float32Array[]> {
+    const batch = new OnnxBatch(this, ATTENTION_FILE, this.bundle.manifest.state, await this.#encoded(source));
+    const weights: Float32Array[] = [];
+    for (const token of fed) weights.push(await batch.step([token]));
+    return weights;
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    for (const session of this.#sessions.values()) void session.then((opened) => opened.release());
+    this.#sessions.clear();
+    this.#files.clear();
+  }
+
+  tensor(type: string, data: TensorData, dims: readonly number[]): OrtTensor {
+    return new this.ort.Tensor(type as never, data as never, dims);
+  }
+
+  /**
+   * Runs a graph.
+   *
+   * @throws EdgeformerError of kind `model`: the engine fails.
+   */
+  async run(file: string, feeds: Record<string, OrtTensor>): Promise<Readonly<Record<string, OrtTensor>>> {
+    const session = await this.#session(file);
+    try {
+      return await session.run(feeds);
+    } catch (error) {
+      throw new EdgeformerError("model", `ONNX Runtime cannot run \`${file}\`: ${error}.`);
+    }
+  }
+
+  async #encoded(source: readonly number[]): Promise<Map<string, OrtTensor>> {
+    const outputs = await this.run(ENCODER_FILE, {
+      source: this.tensor("int64", BigInt64Array.from(source, BigInt), [1, source.length]),
+      source_length: this.tensor("int64", BigInt64Array.of(BigInt(source.length)), [1]),
+    });
+    return new Map(Object.entries(outputs));
+  }
+
+  #session(file: string): Promise<OrtSession> {
+    if (this.#isClosed) throw new EdgeformerError("closed", "The translator is closed; open it again.");
+    let session = this.#sessions.get(file);
+    if (!session) {
+      session = this.#open(file);
+      this.#sessions.set(file, session);
+    }
+    return session;
+  }
+
+  #read(name: string): Promise<Uint8Array> {
+    const content = this.#files.get(name) ?? this.bundle.read(name);
+    this.#files.set(name, content);
+    return content;
+  }
+
+  async #open(file: string): Promise<OrtSession> {
+    const [graph, data] = await Promise.all([this.#read(file), this.#read(WEIGHTS_FILE)]);
+    const options = { externalData: [{ path: WEIGHTS_FILE, data }], executionProviders: ["wasm"] };
+    try {
+      return await this.ort.InferenceSession.create(graph, options);
+    } catch (error) {
+      throw new EdgeformerError(
+        "engine",
+        `ONNX Runtime cannot open \`${file}\` of \`${this.bundle.label}\`: ${error}.`,
+      );
+    }
+  }
+}
+
+/** The state of a sentence with R rows. */
+class OnnxBatch implements EngineBatch {
+  #length = 0;
+  #rows = 1;
+  #capacity = FIRST_CAPACITY;
+  readonly #hasInPlace: boolean;
+
+  /**
+   * @param file the step graph.
+   * @param values tensors by name: those that the encoder returned.
+   */
+  constructor(
+    private readonly engine: OnnxEngine,
+    private readonly file: string,
+    private readonly table: readonly StateTensor[],
+    private readonly values: Map<string, OrtTensor>,
+  ) {
+    this.#hasInPlace = table.some(isInPlace);
+    for (const tensor of table) if (tensor.kind === "cache") values.set(tensor.name, this.#emptyCache(tensor));
+  }
+
+  async step(tokens: readonly number[]): Promise<Float32Array> {
+    if (this.#length === this.#capacity) this.#widen();
+    const { engine } = this;
+    const feeds: Record<string, OrtTensor> = {
+      token: engine.tensor("int64", BigInt64Array.from(tokens, BigInt), [tokens.length]),
+      position: engine.tensor("int64", BigInt64Array.of(BigInt(this.#length)), []),
+    };
+    if (this.#hasInPlace) {
+      // Rows are moved when they are selected, so every beam finds all of its past in its own row.
+      const own = Int32Array.from({ length: this.#rows * this.#capacity }, (_, i) => Math.floor(i / this.#capacity));
+      feeds.cache_indirection = engine.tensor("int32", own, [1, this.#rows, this.#capacity]);
+      feeds.beam_width = engine.tensor("int32", Int32Array.of(this.#rows), [1]);
+    }
+    for (const { name, kind } of this.table)
+      feeds[kind === "constant" ? name : `past.${name}`] = this.values.get(name)!;
+    const outputs = await engine.run(this.file, feeds);
+    for (const { name, kind } of this.table)
+      if (kind !== "constant") this.values.set(name, outputs[`present.${name}`]!);
+    this.#length++;
+    return (outputs.logits ?? outputs.attention)!.data as Float32Array;
+  }
+
+  async select(rows: readonly number[]): Promise<void> {
+    for (const { name, kind, axes } of this.table) {
+      if (axes[0] !== "R" && kind === "constant") continue;
+      const { type, data, dims } = this.values.get(name)!;
+      const old = data as TensorData;
+      const size = old.length / dims[0]!;
+      const next = new (old.constructor as Float32ArrayConstructor)(rows.length * size) as TensorData;
+      for (const [to, row] of rows.entries()) next.set(old.subarray(row * size, (row + 1) * size) as never, to * size);
+      this.values.set(name, this.engine.tensor(type, next, [rows.length, ...dims.slice(1)]));
+    }
+    this.#rows = rows.length;
+  }
+
+  end(): void {
+    this.values.clear();
+  }
+
+  #emptyCache(tensor: StateTensor): OrtTensor {
+    const sizes: Record<string, number> = { R: this.#rows, P: 0, T: this.#capacity };
+    const dims = tensor.axes.map((axis) => (typeof axis === "number" ? axis : sizes[axis]!));
+    const size = dims.reduce((product, each) => product * each, 1);
+    const data = tensor.dtype === "float16" ? new Uint16Array(size) : new Float32Array(size);
+    return this.engine.tensor(tensor.dtype, data, dims);
+  }
+
+  /** Doubles the capacity of caches that are written in place. */
+  #widen(): void {
+    const [before, after] = [this.#capacity, 2 * this.#capacity];
+    this.#capacity = after;
+    for (const tensor of this.table.filter(isInPlace)) {
+      const old = this.values.get(tensor.name)!;
+      const next = this.#emptyCache(tensor);
+      const width = old.dims.slice(tensor.axes.indexOf("T") + 1).reduce((product, each) => product * each, 1);
+      const [from, to] = [old.data as Float32Array, next.data as Float32Array];
+      for (let block = 0; block < from.length / (before * width); block++)
+        to.set(from.subarray(block * before * width, (block + 1) * before * width), block * after * width);
+      this.values.set(tensor.name, next);
+    }
+  }
+}
+
+function isInPlace({ axes }: StateTensor): boolean {
+  return axes.includes("T");
+}

@@ -1,0 +1,144 @@
+/** The kernels' WebAssembly: loading it, and memory that is given to it. */
+import { EdgeformerError } from "../errors.js";
+import { isNode } from "../platform.js";
+
+/** Where the kernels' WebAssembly comes from, if not from this package: an address, its bytes, or compiled. */
+export type WasmSource = string | URL | BufferSource | WebAssembly.Module;
+
+/** The modules of this package. Their addresses are written out so that bundlers find them. */
+const OWN_MODULES = {
+  plain: new URL("../../wasm/edgeformer_kernels.wasm", import.meta.url),
+  relaxed: new URL("../../wasm/edgeformer_kernels_relaxed.wasm", import.meta.url),
+};
+
+/** What the module exports; pointers are numbers, and whole numbers of 64 bits are bigints. */
+export interface KernelExports {
+  memory: WebAssembly.Memory;
+  _initialize(): void;
+  malloc(size: number): number;
+  free(place: number): void;
+  /** Names of the instruction sets that are exact here, best first. */
+  edgeformer_levels(): number;
+  edgeformer_open(
+    weights: number,
+    size: bigint,
+    plan: number,
+    count: bigint,
+    level: number,
+    problem: number,
+    room: bigint,
+  ): number;
+  edgeformer_start(model: number, token: number, length: number, sentences: bigint): number;
+  edgeformer_end(batch: number): void;
+  edgeformer_step(batch: number, token: number, logits: number, room: bigint): number;
+  edgeformer_select(batch: number, row: number, count: bigint): number;
+  edgeformer_restrict(batch: number, listed: number, count: bigint, usable: number): number;
+  edgeformer_search(
+    batch: number,
+    begin: number,
+    beginCount: bigint,
+    most: number,
+    initial: number,
+    options: number,
+    stopped: number,
+    results: number,
+  ): number;
+}
+
+/**
+ * Loads and starts the module for this machine: with relaxed SIMD, which takes half the time, if the machine has it and
+ * its products are exact; without, otherwise. Both compute the same bits.
+ *
+ * @throws EdgeformerError of kind `engine`: the module cannot be loaded.
+ */
+export async function startKernels(source?: WasmSource): Promise<KernelExports> {
+  if (source !== undefined) return start(await compile(source));
+  const relaxed = await compile(OWN_MODULES.relaxed).then(start, () => undefined);
+  // A module without an exact product lists no instruction set, so its text begins with its end.
+  if (relaxed && new Uint8Array(relaxed.memory.buffer)[relaxed.edgeformer_levels()]) return relaxed;
+  return start(await compile(OWN_MODULES.plain));
+}
+
+async function compile(source: WasmSource): Promise<WebAssembly.Module> {
+  if (source instanceof WebAssembly.Module) return source;
+  const isAddress = typeof source === "string" || source instanceof URL;
+  try {
+    return await WebAssembly.compile(isAddress ? await readBytes(new URL(source)) : source);
+  } catch (error) {
+    throw new EdgeformerError("engine", `The kernels cannot be loaded${isAddress ? ` from ${source}` : ""}: ${error}.`);
+  }
+}
+
+/** Starts a module, which imports nothing. */
+async function start(module: WebAssembly.Module): Promise<KernelExports> {
+  const { exports } = await WebAssembly.instantiate(module, {});
+  const kernels = exports as unknown as KernelExports;
+  kernels._initialize();
+  return kernels;
+}
+
+async function readBytes(address: URL): Promise<BufferSource> {
+  if (isNode && address.protocol === "file:") {
+    const { readLocalFile } = await import("../bundle/folder.js");
+    return readLocalFile(address);
+  }
+  const response = await fetch(address);
+  if (!response.ok) throw new Error(`the server answered ${response.status}`);
+  return response.arrayBuffer();
+}
+
+const ALIGNMENT = 64;
+
+/** Places in the module's memory that are used again and again: each grows to the most that it has ever held. */
+export class Places {
+  readonly #places = new Map<string, { raw: number; place: number; size: number }>();
+
+  constructor(private readonly kernels: KernelExports) {}
+
+  /**
+   * A place for some bytes, at a multiple of 64; what it held may be lost.
+   *
+   * @throws EdgeformerError of kind `engine`: there is not enough memory.
+   */
+  room(name: string, size: number): number {
+    const old = this.#places.get(name);
+    if (old && old.size >= size) return old.place;
+    if (old) this.kernels.free(old.raw);
+    this.#places.delete(name);
+    const raw = this.kernels.malloc(size + ALIGNMENT);
+    if (!raw)
+      throw new EdgeformerError("engine", `There is not enough memory for ${size} bytes; translate less at once.`);
+    const place = (raw + ALIGNMENT - 1) & -ALIGNMENT;
+    this.#places.set(name, { raw, place: place >>> 0, size });
+    return place >>> 0;
+  }
+
+  /** Writes whole numbers from 0 to 2^31 - 1 as 64 bits each. */
+  wholes(name: string, numbers: ArrayLike<number>): number {
+    const place = this.room(name, 8 * numbers.length);
+    const words = new Int32Array(this.kernels.memory.buffer, place, 2 * numbers.length);
+    for (let i = 0; i < numbers.length; i++) {
+      words[2 * i] = numbers[i]!;
+      words[2 * i + 1] = 0;
+    }
+    return place;
+  }
+
+  doubles(name: string, numbers: ArrayLike<number>): number {
+    const place = this.room(name, 8 * numbers.length);
+    new Float64Array(this.kernels.memory.buffer, place, numbers.length).set(numbers);
+    return place;
+  }
+
+  bytes(name: string, content: Uint8Array): number {
+    const place = this.room(name, content.length);
+    new Uint8Array(this.kernels.memory.buffer, place, content.length).set(content);
+    return place;
+  }
+
+  /** Frees all places. */
+  free(): void {
+    for (const { raw } of this.#places.values()) this.kernels.free(raw);
+    this.#places.clear();
+  }
+}

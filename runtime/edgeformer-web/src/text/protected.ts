@@ -1,0 +1,131 @@
+/** What is not translated: URLs, addresses, mentions, hashtags, placeholders, emoji, and text without words. */
+import { type Block, type Item, overlapping, type Span, withoutItems } from "./block.js";
+import { hasLetters, python } from "./patterns.js";
+
+const EMOJI = "©®\\u2122\\u2190-\\u21ff\\u2300-\\u27bf\\u2b00-\\u2bff\\u{1f000}-\\u{1faff}";
+/** Selectors, joiners, tags. */
+const EMOJI_PARTS = "\\ufe0f\\u200d\\u20e3\\u{e0020}-\\u{e007f}";
+/** `$x^2$` and `$$…$$`, but no prices: what is between the signs is a letter, or has a sign of mathematics. */
+const FORMULA =
+  "(?<![\\w$\\\\])(?:\\$\\$[^$]{1,1000}\\$\\$" +
+  "|\\$(?=[^\\s$])(?=[^$\\n]?\\$|[^$\\n]{0,200}[\\\\^_=<>{}+*/])[^$\\n]{1,200}(?<!\\s)\\$)(?![\\w$])";
+/** Ends of file names. */
+const SUFFIXES =
+  "bat|c|cfg|conf|cpp|css|csv|docx?|exe|gif|gz|h|html?|ini|jpe?g|js|json|log|md|mp[34]|odt|pdf|png|po|py|rst|rtf|sh|" +
+  "srt|svg|tar|toml|tsx?|txt|wav|xlsx?|xml|ya?ml|zip";
+/** The beginning of `{n, plural, one {…} other {…}}`. */
+const CHOICE = "\\{\\s{0,9}[\\w.-]{1,80}\\s{0,9},\\s{0,9}(?:plural|select|selectordinal)\\s{0,9},";
+/** Lengths are limited so that searching takes linear time. The patterns are those of the Python package. */
+const PATTERNS = [
+  FORMULA,
+  '(?:https?|ftp)://[^\\s<>"]+|www\\.[^\\s<>"]+',
+  "(?<![\\w.+-])[\\w.+-]{1,64}@[\\w-]{1,63}(?:\\.[\\w-]{1,63})+", // john@example.com
+  "\\{\\{[^{}\\n]{0,80}\\}\\}|\\{%[^{}\\n]{0,200}%\\}", // {{x}}, {% x %}
+  "[$%#]\\{[^{}\\n]{1,80}\\}|\\{[^{}\\s]{0,80}\\}", // ${x}, %{x}, #{x}, {name}
+  "\\{\\s?[\\w.-]{1,80},\\s?(?:number|date|time|spellout|ordinal|duration)(?:,[^{}\\n]{1,80})?\\s?\\}", // {n, number}
+  `(?<choice>${CHOICE})`,
+  "(?<![\\w@./%])@[^\\W\\d]\\w{0,63}(?:[.@/-]\\w{1,63}){0,8}", // @mention, @user@example.com, @scope/package
+  "(?<![\\w#&/])#(?=[\\d_]{0,99}[^\\W\\d_])\\w{1,100}", // #hashtag
+  "%\\([^()\\s]{1,80}\\)[-#0 +]?\\d*(?:\\.\\d+)?[a-zA-Z]", // %(n)d
+  "%(?:\\d+\\$)?[-#0+]?\\d*(?:\\.\\d+)?(?:l|ll|h|z)?[sdiufFeEgGxXoc@](?![a-zA-Z])", // %s, %1$s, %5.2f
+  "(?<![\\w%])%L?\\d{1,2}(?![\\w%])", // %1, %L1
+  "\\$[A-Z_][A-Z0-9_]+\\b", // $VAR
+  "(?<![\\w/.~<-])(?:~|\\.{1,2})?(?:/[\\w.+-]{0,79}\\w){1,20}/?(?![\\w/])", // /usr/share, ~/a.b, ./a/
+  `(?<![\\w.])[\\w-]{1,60}(?:\\.[\\w-]{1,30}){0,3}\\.(?:${SUFFIXES})(?!\\w)`, // README.md
+  "(?<![\\w-])--[a-zA-Z][\\w-]{1,40}", // --option
+  "(?<!\\w)(?:[a-z]|[A-Z]{2})[^\\W_]{0,40}(?:_[^\\W_]{1,40}){1,9}(?:\\(\\))?(?!\\w)", // snake_case
+  "(?<![\\w.])[^\\W\\d](?:\\w|\\.(?=\\w)){0,60}\\(\\)", // f()
+  "\\[\\d{1,3}\\]", // [1]
+  "</?\\d[\\d:.]{0,20}/?>", // <0>, </0>, <00:01.500>
+  "(?<![\\w:]):[a-z0-9_+-]{0,40}[a-z][a-z0-9_+-]{0,40}:(?![\\w:])", // :emoji:
+  `[${EMOJI}][${EMOJI}${EMOJI_PARTS}]*`,
+];
+const PROTECTED = python(PATTERNS.join("|"), "g");
+const SENTENCE_END = ".,;:!?)]}'\"»”’…。";
+const CLOSED: Record<string, string> = { ")": "(", "]": "[", "}": "{" };
+/** Most signs between items that belong together. */
+const MAX_SIGNS = 3;
+/** Braces inside braces, and characters, of a choice. */
+const MAX_DEPTH = 9;
+const MAX_CHOICE = 10_000;
+
+/** What is not translated inside the sentences of a block, outside the items that it has already. It is neither begun in
+ * one element nor ended in another. */
+export function protectedItems(block: Block): Item[] {
+  const edges = new Set([0, block.text.length]);
+  for (const tag of block.tags) if (tag.partner !== undefined) edges.add(tag.offset);
+  for (const item of block.items) edges.add(item.start).add(item.end);
+  const ordered = [...edges].sort((one, other) => one - other);
+  return ordered.slice(1).flatMap((last, index) => {
+    const first = ordered[index]!;
+    if (overlapping(block.items, first, last).length) return [];
+    return protectedSpans(block.text, first, last).map(([start, end]) => item(block, start, end));
+  });
+}
+
+function item(block: Block, start: number, end: number): Item {
+  const text = block.text.slice(start, end);
+  return { start, end, text, raw: [text] };
+}
+
+/** What is not translated in some characters of a text. */
+export function protectedSpans(text: string, first = 0, last = text.length): Span[] {
+  const spans: Span[] = [];
+  const searched = text.slice(0, last);
+  PROTECTED.lastIndex = first;
+  for (let match = PROTECTED.exec(searched); match; match = PROTECTED.exec(searched)) {
+    const start = match.index;
+    let end = start + match[0].length;
+    if (match.groups?.choice) end = closingBrace(searched, start);
+    else if (match[0].includes("://") || match[0].startsWith("www.")) end -= unlinked(match[0]);
+    if (end > start) spans.push([start, end]);
+    PROTECTED.lastIndex = end > start ? end : start + 1;
+  }
+  return spans;
+}
+
+/** Where the braces end that begin at an offset; the offset itself if they do not end. */
+function closingBrace(text: string, start: number): number {
+  let depth = 0;
+  for (let offset = start; offset < Math.min(text.length, start + MAX_CHOICE); offset++) {
+    if (text[offset] === "{") depth++;
+    if (text[offset] === "}") depth--;
+    if (depth > MAX_DEPTH) break;
+    if (!depth) return offset + 1;
+  }
+  return start;
+}
+
+/** The number of punctuation marks after a URL; a parenthesis or the like that closes one of the URL belongs to it. */
+function unlinked(url: string): number {
+  const count = (sign: string) => url.split(sign).length - 1;
+  const surplus = new Map(Object.entries(CLOSED).map(([close, begin]) => [close, count(close) - count(begin)]));
+  let kept = url.length;
+  for (; kept > 1 && SENTENCE_END.includes(url[kept - 1]!); kept--) {
+    const left = surplus.get(url[kept - 1]!);
+    if (left === undefined) continue;
+    if (left <= 0) break;
+    surplus.set(url[kept - 1]!, left - 1);
+  }
+  return url.length - kept;
+}
+
+/** Ordered items, those with nothing but signs between them as one, such as `{a}/{b}`. */
+export function joinedItems(block: Block, items: readonly Item[]): Item[] {
+  const joined: Item[] = [];
+  for (const next of items) {
+    const last = joined.at(-1);
+    const between = last ? block.text.slice(last.end, next.start) : "";
+    const hasTags = block.tags.some(({ offset }) => last && last.end <= offset && offset <= next.start);
+    if (last && between.length <= MAX_SIGNS && !hasTags && !python("[\\w\\s]").test(between)) {
+      const text = block.text.slice(last.start, next.end);
+      joined[joined.length - 1] = { start: last.start, end: next.end, text, raw: [...last.raw, between, ...next.raw] };
+    } else joined.push(next);
+  }
+  return joined;
+}
+
+/** Whether part of a text has a letter outside protected items. */
+export function hasWords(text: string, span: Span, items: readonly Item[]): boolean {
+  return hasLetters(withoutItems(text, span, items));
+}

@@ -1,0 +1,333 @@
+/**
+ * Encoding and decoding by a `tokenizer.json`, with the results of the `tokenizers` library for Python. It reads the
+ * components that this project writes into bundles: byte-level BPE and unigram, and word level. JavaScript ports of the
+ * library have no offsets and no word level, and take digits of other scripts for letters.
+ */
+import { SchemaProblem } from "../bundle/schema.js";
+import { merged, mostProbable, type Segment } from "./segmentation.js";
+import type { Segmenter, Token } from "./segmenter.js";
+import { Trie } from "./trie.js";
+import { decodeUtf8, utf16Offsets } from "./utf8.js";
+
+const MAX_ENTRIES = 2 ** 24;
+/** How much less than the least probable entry a byte scores that is not an entry. */
+const UNKNOWN_PENALTY = 10;
+
+const CLITIC = "['\\u2019](?:s|m|d|re|ve|ll)(?![\\w'\\u2019])";
+const WORDS = " ?\\w+| ?[^\\w\\s]|\\s";
+/** The patterns that bundles may split text by. */
+const PATTERNS = [
+  ` ?\\w+?(?=n['\\u2019]t(?!\\w))|n['\\u2019]t(?!\\w)|${CLITIC}| ?\\w+(?!${CLITIC})['\\u2019](?=\\w)|${WORDS}`,
+  " ?<| ?[^\\s<]+|\\s",
+  WORDS,
+];
+const BYTE_LEVEL = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+const IN_WORD = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+
+/** The character that byte-level models have for each byte: itself if it can be seen, or else one from U+0100 on. */
+const BYTE_CHARACTERS = byteCharacters();
+const BYTE_OF = new Map([...BYTE_CHARACTERS].map((character, byte) => [character, byte]));
+
+/** A part of the pipeline around the model. */
+type Component = Record<string, unknown> & { type: string };
+/** Characters of a word in the normalized text. */
+type Span = [number, number];
+/** Divides a word into entries. */
+type Divide = (word: string) => Segment[];
+
+/** Encodes and decodes by a `tokenizer.json`. Immutable. */
+export class JsonTokenizer implements Segmenter {
+  readonly size: number;
+  private readonly names: readonly string[];
+  private readonly ids: ReadonlyMap<string, number>;
+  private readonly dropped: ReadonlySet<number>;
+  private readonly lowercases: boolean;
+  private readonly prefix: "always" | "unless spaced" | "never";
+  private readonly splits: readonly RegExp[];
+  private readonly isByteLevel: boolean;
+  private readonly divide: Divide;
+  private readonly decoders: readonly Component[];
+
+  /**
+   * @param data content of the file.
+   * @param special names of tokens that no text may be encoded to.
+   * @throws SchemaProblem: the file is damaged, or has a component that is not supported.
+   */
+  constructor(data: Uint8Array, special: ReadonlySet<string>) {
+    const file = parsed(data);
+    const model = file.model as Component;
+    const added = file.added_tokens as { id: number; content: string; special: boolean }[];
+    const vocabulary = model.type === "Unigram" ? unigramIds(model) : new Map(entriesOf(model.vocab));
+    for (const { id, content, special } of added) {
+      if (!special) throw new SchemaProblem(`the added token \`${content}\` is not a special one`);
+      if (!vocabulary.has(content)) vocabulary.set(content, id);
+    }
+    this.ids = vocabulary;
+    this.size = vocabulary.size;
+    this.names = named(vocabulary);
+    this.dropped = new Set(added.map(({ content }) => vocabulary.get(content)!));
+    const splitters = components(file.pre_tokenizer, "pretokenizers");
+    const normalizers = components(file.normalizer, "normalizers").map((part) => JSON.stringify(part));
+    const isKnown = (part: string) => part === '{"type":"Lowercase"}' || part === '{"type":"Prepend","prepend":" "}';
+    if (!normalizers.every(isKnown)) throw new SchemaProblem("it normalizes text in a way that is not supported");
+    this.lowercases = normalizers.includes('{"type":"Lowercase"}');
+    const spaces = splitters.some((part) => part.add_prefix_space) ? "unless spaced" : "never";
+    this.prefix = normalizers.some((part) => part.includes("Prepend")) ? "always" : spaces;
+    if (spaces !== "never" && (splitters.length > 1 || normalizers.length))
+      throw new SchemaProblem("it adds spaces before words in a way that is not supported");
+    this.splits = splitters.map(splitter);
+    this.isByteLevel = splitters.at(-1)?.type === "ByteLevel";
+    this.divide = this.divider(model, special);
+    this.decoders = components(file.decoder, "decoders");
+  }
+
+  token(id: number): string | undefined {
+    return this.names[id];
+  }
+
+  tokenId(name: string): number | undefined {
+    return this.ids.get(name);
+  }
+
+  tokens(text: string): Token[] {
+    const { normalized, starts, ends } = this.normalized(text);
+    return this.words(normalized).flatMap(([first, last]) => {
+      const word = normalized.slice(first, last);
+      // Where each byte, or else the whole word, begins and ends in the normalized text.
+      const bytes = this.isByteLevel ? new TextEncoder().encode(word) : undefined;
+      const offsets = bytes && utf16Offsets(bytes);
+      const divided = this.divide(bytes ? Array.from(bytes, (byte) => BYTE_CHARACTERS[byte]).join("") : word);
+      return divided.map(({ id, start, end }) => {
+        const begin = first + (offsets ? offsets[start]! : 0);
+        // A byte inside a character stands for all of it.
+        let stop = end;
+        while (offsets && bytes && (bytes[stop]! & 0xc0) === 0x80) stop++;
+        return { id, start: starts[begin]!, end: ends[(offsets ? first + offsets[stop]! : last) - 1]! };
+      });
+    });
+  }
+
+  decode(ids: readonly number[]): string {
+    let names = ids.filter((id) => id < this.size && !this.dropped.has(id)).map((id) => this.names[id]!);
+    if (!this.decoders.length) return names.join(" ");
+    for (const { type, ...settings } of this.decoders) {
+      if (type === "Fuse") names = [names.join("")];
+      else if (type === "ByteLevel") names = [decodeUtf8(Uint8Array.from(names.flatMap(bytesOf)))];
+      else names = names.map((name) => stripped(name, settings));
+    }
+    return names.join("");
+  }
+
+  /** Normalizes text; each unit of the result has the units of the text that it stands for, and a space that is added
+   * those of the first character. */
+  private normalized(text: string): { normalized: string; starts: number[]; ends: number[] } {
+    const isPrefixed = text && (this.prefix === "always" || (this.prefix !== "never" && !text.startsWith(" ")));
+    let normalized = isPrefixed ? " " : "";
+    const starts = isPrefixed ? [0] : [];
+    const ends = isPrefixed ? [String.fromCodePoint(text.codePointAt(0)!).length] : [];
+    let offset = 0;
+    for (const character of text) {
+      const written = this.lowercases ? character.toLowerCase() : character;
+      normalized += written;
+      for (let unit = 0; unit < written.length; unit++) {
+        starts.push(offset);
+        ends.push(offset + character.length);
+      }
+      offset += character.length;
+    }
+    return { normalized, starts, ends };
+  }
+
+  /** The words of normalized text: every match of a pattern, and what is between matches. */
+  private words(text: string): Span[] {
+    let words: Span[] = text ? [[0, text.length]] : [];
+    for (const split of this.splits) {
+      const isRemoved = split.source === WHITE_SPACE.source;
+      words = words.flatMap(([first, last]) => {
+        const parts: Span[] = [];
+        let offset = first;
+        const add = (end: number) => {
+          if (offset < end) parts.push([offset, end]);
+          offset = end;
+        };
+        for (const match of text.slice(first, last).matchAll(split)) {
+          add(first + match.index);
+          if (isRemoved) offset += match[0].length;
+          else add(first + match.index + match[0].length);
+        }
+        add(last);
+        return parts;
+      });
+    }
+    return words;
+  }
+
+  private divider(model: Component, special: ReadonlySet<string>): Divide {
+    if (model.type === "WordLevel") {
+      const unknown = this.ids.get(String(model.unk_token));
+      if (unknown === undefined || this.isByteLevel) throw new SchemaProblem("it has no unknown token");
+      return (word) => {
+        const id = special.has(word) ? undefined : this.ids.get(word);
+        return [{ id: id ?? unknown, start: 0, end: word.length }];
+      };
+    }
+    const isComplete = [...BYTE_CHARACTERS].every((character) => this.ids.has(character));
+    if (!this.isByteLevel || !isComplete) throw new SchemaProblem("it is not a byte-level one");
+    return model.type === "BPE" ? byPairs(model, this.ids) : byScores(model);
+  }
+}
+
+const WHITE_SPACE = /\p{White_Space}+/gu;
+
+/** Reads what all files have. */
+function parsed(data: Uint8Array): Record<string, unknown> {
+  let file: Record<string, unknown>;
+  try {
+    file = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(data));
+  } catch {
+    throw new SchemaProblem("it is not valid JSON");
+  }
+  if (file?.kind === "moses") throw new SchemaProblem("it has Moses' rules, which this package does not support");
+  const { model, added_tokens: added, truncation, padding, post_processor } = file ?? {};
+  const isToken = (token: unknown) =>
+    isRecord(token) && Number.isInteger(token.id) && typeof token.content === "string" && token.content !== "";
+  if (!isComponent(model) || !Array.isArray(added) || added.length > 1024 || !added.every(isToken))
+    throw new SchemaProblem("it is not a tokenizer file");
+  if (!["BPE", "Unigram", "WordLevel"].includes(model.type))
+    throw new SchemaProblem(`its model is a \`${model.type.slice(0, 99)}\`, which is not supported`);
+  if (truncation || padding || post_processor) throw new SchemaProblem("it changes the number of tokens");
+  return file;
+}
+
+/** A component, or those of a sequence. */
+function components(part: unknown, inner: string): Component[] {
+  if (part === null || part === undefined) return [];
+  const parts = isRecord(part) && part.type === "Sequence" ? part[inner] : [part];
+  if (!Array.isArray(parts) || parts.length > 16 || !parts.every(isComponent))
+    throw new SchemaProblem(`its ${inner} are damaged`);
+  const unknown = parts.find(({ type }) => !COMPONENTS[inner]!.includes(type));
+  if (unknown) throw new SchemaProblem(`it has the component \`${unknown.type.slice(0, 99)}\`, which is not supported`);
+  return parts;
+}
+
+const COMPONENTS: Record<string, string[]> = {
+  normalizers: ["Lowercase", "Prepend"],
+  pretokenizers: ["Digits", "Split", "WhitespaceSplit", "ByteLevel"],
+  decoders: ["Fuse", "Strip", "ByteLevel"],
+};
+
+/** What a component splits words by. */
+function splitter({ type, ...settings }: Component): RegExp {
+  if (type === "WhitespaceSplit") return WHITE_SPACE;
+  if (type === "Digits" && settings.individual_digits === true) return /\p{N}/gu;
+  if (type === "ByteLevel") return settings.use_regex === false ? /[\s\S]+/gu : inJavaScript(BYTE_LEVEL);
+  const known = PATTERNS.find((pattern) => JSON.stringify(settings.pattern) === JSON.stringify({ Regex: pattern }));
+  if (known === undefined || settings.behavior !== "Isolated" || settings.invert !== false)
+    throw new SchemaProblem("it splits text in an unknown way");
+  return inJavaScript(known);
+}
+
+/** A pattern of the library: its classes are those of Unicode, and those outside brackets have a few characters more. */
+function inJavaScript(pattern: string): RegExp {
+  const space = "\\p{White_Space}";
+  const source = pattern.replace(/\[[^\]]+\]|\\[wsS]/g, (part) => {
+    if (part === "\\S") return "\\P{White_Space}";
+    if (part === "\\w") return `[${IN_WORD}\\u00b2\\u00b3\\u00b9\\u00bc-\\u00be]`;
+    return part.replace("\\w", IN_WORD).replace("\\s", space);
+  });
+  return new RegExp(source, "gu");
+}
+
+/** Byte pair encoding: merges the pairs of the file, the first of them first. */
+function byPairs(model: Component, ids: ReadonlyMap<string, number>): Divide {
+  const { merges, dropout, unk_token, continuing_subword_prefix, end_of_word_suffix, byte_fallback, ignore_merges } =
+    model;
+  if (dropout || unk_token || continuing_subword_prefix || end_of_word_suffix || byte_fallback || ignore_merges)
+    throw new SchemaProblem("it is a kind of BPE that is not supported");
+  if (!Array.isArray(merges)) throw new SchemaProblem("its merges are damaged");
+  const found = new Map<number, { id: number; rank: number }>();
+  const keyOf = (left: number, right: number) => left * MAX_ENTRIES + right;
+  merges.forEach((pair: unknown, rank) => {
+    const [left, right, ...rest] = typeof pair === "string" ? pair.split(" ") : Array.isArray(pair) ? pair : [];
+    const [one, other, id] = [left, right, `${left}${right}`].map((entry) => ids.get(entry));
+    if (one === undefined || other === undefined || id === undefined || rest.length)
+      throw new SchemaProblem(`its merge ${rank + 1} does not fit its vocabulary`);
+    found.set(keyOf(one, other), { id, rank });
+  });
+  return (word) => {
+    const bytes = [...word].map((character, start) => ({ id: ids.get(character)!, start, end: start + 1 }));
+    return merged(bytes, (left, right) => found.get(keyOf(left.id, right.id)));
+  };
+}
+
+/** A unigram model: the entries whose scores have the largest sum. */
+function byScores(model: Component): Divide {
+  const entries = model.vocab as [string, number][];
+  const trie = new Trie();
+  let least = Number.POSITIVE_INFINITY;
+  entries.forEach(([name, score], id) => {
+    trie.add(new TextEncoder().encode(name), id);
+    least = Math.min(least, score);
+  });
+  const pieces = {
+    trie,
+    score: (id: number) => entries[id]![1],
+    unknown: Number(model.unk_id),
+    unknownScore: least - UNKNOWN_PENALTY,
+    round: (sum: number) => sum,
+  };
+  return (word) => {
+    const bytes = new TextEncoder().encode(word);
+    const offsets = utf16Offsets(bytes);
+    const at = ({ id, start, end }: Segment) => ({ id, start: offsets[start]!, end: offsets[end]! });
+    return mostProbable(bytes, pieces).map(at);
+  };
+}
+
+function unigramIds(model: Component): Map<string, number> {
+  const isEntry = (entry: unknown) => Array.isArray(entry) && typeof entry[0] === "string" && Number.isFinite(entry[1]);
+  if (!Array.isArray(model.vocab) || !model.vocab.every(isEntry)) throw new SchemaProblem("its entries are damaged");
+  return new Map(model.vocab.map(([name], id) => [name, id]));
+}
+
+function entriesOf(vocabulary: unknown): [string, number][] {
+  if (!isRecord(vocabulary)) throw new SchemaProblem("its vocabulary is damaged");
+  return Object.entries(vocabulary) as [string, number][];
+}
+
+/** The entries by their ids, which are the numbers below their number. */
+function named(ids: ReadonlyMap<string, number>): string[] {
+  const names: string[] = [];
+  for (const [name, id] of ids) if (Number.isInteger(id) && id >= 0 && id < ids.size) names[id] = name;
+  if (ids.size > MAX_ENTRIES || Object.keys(names).length < ids.size)
+    throw new SchemaProblem("ids are missing or duplicated");
+  return names;
+}
+
+/** The bytes that the characters of an entry stand for, or those of the text if one of them stands for none. */
+function bytesOf(name: string): number[] {
+  const bytes = Array.from(name, (character) => BYTE_OF.get(character) ?? -1);
+  return bytes.includes(-1) ? [...new TextEncoder().encode(name)] : bytes;
+}
+
+/** Removes up to `start` characters at the beginning and `stop` at the end. */
+function stripped(name: string, { content, start, stop }: Record<string, unknown>): string {
+  let [first, last] = [0, name.length];
+  while (first < Number(start) && name[first] === content) first++;
+  while (name.length - last < Number(stop) && last > first && name[last - 1] === content) last--;
+  return name.slice(first, last);
+}
+
+function byteCharacters(): string {
+  let next = 0x100;
+  const isShown = (byte: number) => (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte !== 0xad);
+  return Array.from({ length: 256 }, (_, byte) => String.fromCharCode(isShown(byte) ? byte : next++)).join("");
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function isComponent(value: unknown): value is Component {
+  return isRecord(value) && typeof value.type === "string";
+}

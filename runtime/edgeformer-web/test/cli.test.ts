@@ -1,0 +1,49 @@
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { test } from "node:test";
+import { fileURLToPath } from "node:url";
+import { openTranslator } from "edgeformer";
+import { INT8, SENTENCES } from "./support.js";
+
+const CLI = fileURLToPath(new URL("../dist/cli.js", import.meta.url));
+
+/** Runs the command. */
+function run(args: string[], input = ""): { status: number | null; stdout: string; stderr: string } {
+  return spawnSync(process.execPath, [CLI, ...args], { input, encoding: "utf8" });
+}
+
+test("lines are translated as by the package", async () => {
+  const texts = SENTENCES.slice(0, 3);
+  const translator = await openTranslator(INT8);
+  const expected = (await translator.translate(texts, { beamSize: 2 })).map(({ text }) => `${text}\n`).join("");
+  assert.equal(run(["translate", INT8, "--beam", "2"], `${texts.join("\n")}\n`).stdout, expected);
+  assert.equal(run(["translate", INT8, "--beam", "2", ...texts]).stdout, expected);
+  const { source, hypotheses } = JSON.parse(run(["translate", INT8, "--json", texts[0]!]).stdout);
+  assert.equal(source, texts[0]);
+  assert.ok(hypotheses[0].confidence > 0);
+});
+
+test("golden examples are verified", () => {
+  const { status, stdout } = run(["verify", INT8]);
+  assert.equal(status, 0);
+  assert.match(stdout, /^12 examples: the same output/);
+});
+
+test("mistakes end in one sentence", () => {
+  for (const [args, expected, message] of [
+    [[], 2, /Give a command/],
+    [["fly", INT8], 2, /There is no command `fly`/],
+    [["translate"], 2, /Give a bundle/],
+    [["translate", INT8, "--beam", "many", "A cat!"], 2, /`--beam` must be a whole number/],
+    [["translate", INT8, "--beam", "0", "A cat!"], 2, /`beamSize` must be from 1/],
+    [["translate", "/nowhere", "A cat!"], 1, /has no `manifest.json`/],
+    [["translate", INT8, "--wings"], 2, /--wings/],
+  ] as const) {
+    const { status, stdout, stderr } = run([...args]);
+    assert.equal(status, expected);
+    assert.match(stderr, message);
+    assert.equal(stderr.trimEnd().split("\n").length, 1);
+    assert.equal(stdout, "");
+  }
+  assert.match(run(["--help"]).stdout, /Examples:/);
+});

@@ -1,0 +1,247 @@
+"""The decode loop's session on the kernels of ``edgeformer-kernels``, for bundles with a plan. ONNX Runtime is opened
+for attention weights only."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import edgeformer_kernels
+import numpy as np
+from edgeformer_kernels import Found, SearchOptions
+
+from edgeformer_runtime.bundle.open import Bundle
+from edgeformer_runtime.contract import WEIGHTS_FILE
+from edgeformer_runtime.decoding.best_tokens import best_tokens
+from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.requests import Request
+from edgeformer_runtime.decoding.search import Hypothesis
+from edgeformer_runtime.decoding.session import BestTokens, FloatArray, IntArray
+from edgeformer_runtime.engine.session import BundleSession
+from edgeformer_runtime.errors import BundleError, ConfigError, ModelError, SessionError
+from edgeformer_runtime.shortlist import bundle_shortlist
+
+if TYPE_CHECKING:
+    from edgeformer_runtime.decoding.loop import Counters
+    from edgeformer_runtime.engine.onnx_session import OnnxSession
+
+
+class KernelState:
+    """The state of one batch; see :class:`~edgeformer_runtime.decoding.session.ListedState`."""
+
+    def __init__(self, batch: edgeformer_kernels.Batch, vocab_size: int, listed: IntArray | None) -> None:
+        self._batch, self.vocab_size, self.listed = batch, vocab_size, listed
+        width = vocab_size if listed is None else len(listed)
+        self._logits: FloatArray = np.empty((batch.rows, width), np.float32)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the state, in bytes."""
+        return self._batch.nbytes
+
+    def step(self, token: IntArray) -> FloatArray:
+        """Advance every row; see :meth:`~edgeformer_runtime.decoding.session.DecoderState.step`."""
+        logits = self._logits[: self._batch.rows]
+        self._batch.step(np.ascontiguousarray(token), logits)
+        return logits
+
+    def select(self, rows: IntArray, sentences: IntArray | None) -> None:
+        """Continue with other rows; see :meth:`~edgeformer_runtime.decoding.session.DecoderState.select`."""
+        del sentences  # the kernels know the sentence of each row
+        self._batch.select(np.ascontiguousarray(rows))
+        if len(rows) > len(self._logits):
+            self._logits = np.empty((len(rows), self._logits.shape[1]), np.float32)
+
+
+@dataclass
+class _Shared:
+    """What all sessions of one model share."""
+
+    model: edgeformer_kernels.Model | None
+    onnx: OnnxSession | None = None
+    lock: Lock = field(default_factory=Lock)
+
+
+class KernelSession(BundleSession):
+    """A bundle on the kernels, usable after a fork.
+
+    Args:
+        bundle: a checked bundle with a plan.
+        shortlist: restrict searches by the bundle's shortlist, if it has one.
+        level: instruction set, one of ``edgeformer_kernels.LEVELS``; by default, the best of the processor.
+
+    Raises:
+        BundleError: the plan is damaged, or needs another version of the kernels.
+        ConfigError: the processor lacks the instruction set.
+    """
+
+    engine = "kernels"
+    row_multiple = 1
+
+    def __init__(self, bundle: Bundle, *, shortlist: bool = True, level: str = "") -> None:
+        manifest = bundle.manifest
+        super().__init__(bundle, "cpu", 1, uses_shortlist=shortlist and manifest.shortlist is not None)
+        assert manifest.plan is not None
+        sides = (
+            (manifest.plan.source, manifest.source_vocab_size, manifest.max_source_length),
+            (manifest.plan.target, manifest.target_vocab_size, manifest.max_target_length),
+        )
+        if any(side.rows != entries or side.positions < longest for side, entries, longest in sides):
+            raise BundleError(f"Bundle `{bundle.path}`: plan and manifest differ in vocabularies or lengths.")
+        weights = np.memmap(bundle.file(WEIGHTS_FILE), np.uint8, "r")
+        try:
+            self._shared = _Shared(edgeformer_kernels.Model(weights, manifest.plan.numbers(), level))
+        except edgeformer_kernels.KernelError as error:
+            raise BundleError(f"Bundle `{bundle.path}`: its plan is damaged: {error}; export it again.") from None
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        self._shortlist = bundle_shortlist(bundle) if self._uses_shortlist else None
+
+    @property
+    def best_tokens(self) -> BestTokens:
+        """Finds the most probable extensions."""
+        return best_tokens
+
+    def start(self, source: IntArray, source_length: IntArray) -> KernelState:
+        """Run the encoder; see :meth:`~edgeformer_runtime.decoding.session.StepSession.start`."""
+        return KernelState(self._batch(_sources(source, source_length)), self.bundle.manifest.target_vocab_size, None)
+
+    def start_search(self, source: IntArray, source_length: IntArray) -> KernelState:
+        """See :meth:`~edgeformer_runtime.decoding.session.SearchSession.start_search`."""
+        sources = _sources(source, source_length)
+        batch = self._batch(sources)
+        return KernelState(batch, self.bundle.manifest.target_vocab_size, self._restricted(batch, sources))
+
+    def search(
+        self, requests: Sequence[Request], options: DecodeOptions, counters: Counters
+    ) -> list[list[Hypothesis]] | None:
+        """Search as the decode loop does, to the end; see
+        :meth:`~edgeformer_runtime.decoding.session.WholeSearchSession.search`."""
+        if not _is_plain(options):
+            return None
+        started = time.perf_counter()
+        sources = [request.source for request in requests]
+        batch = self._batch(sources)
+        listed = self._restricted(batch, sources)
+        encoded = time.perf_counter()
+        begin = np.array([[*self.special.start, *request.prefix] for request in requests], np.int64)
+        stops = [request.stop for request in requests]
+        try:
+            found = batch.search(
+                begin,
+                np.array([request.limit - len(request.prefix) for request in requests], np.int64),
+                np.array([request.log_probability or 0.0 for request in requests]),
+                self._search_options(requests[0], options, restricted=listed is not None),
+                (lambda index: (stop := stops[index]) is not None and stop.is_set()) if any(stops) else None,
+            )
+        except FloatingPointError:
+            raise ModelError("No token has a finite logit: the model's weights are damaged.") from None
+        except edgeformer_kernels.KernelError as error:
+            raise ModelError(f"The kernels cannot search: {error}.") from None
+        ended = time.perf_counter()
+        steps = [len(hypotheses[0].ids) + hypotheses[0].finished for hypotheses in found if hypotheses]
+        counters.batches += 1
+        counters.steps += max(steps, default=0)
+        counters.row_steps += sum(steps) * options.beam_size
+        counters.encoder_seconds += encoded - started
+        counters.decoder_seconds += ended - encoded
+        counters.peak_state_bytes = max(counters.peak_state_bytes, batch.nbytes)
+        results = [_hypotheses(*each, options) for each in zip(requests, found, strict=True)]
+        counters.batch_seconds += time.perf_counter() - started
+        return results
+
+    def _search_options(self, request: Request, options: DecodeOptions, *, restricted: bool) -> SearchOptions:
+        """What the kernels need to know of a search; the prefixes of all its requests are as long as this one's."""
+        special, greedy, given = self.special, options.beam_size == 1, len(request.prefix)
+        return SearchOptions(
+            beams=options.beam_size,
+            hypotheses=1 if greedy else max(options.n_best, options.places),
+            places=1 if greedy else options.places,
+            shrinks=options.beam_shrinks and not greedy,
+            stops_early=options.early_stopping or greedy,
+            counts_end=options.length_includes_end,
+            follows_prefix=len(special.start) + given > 1 and request.log_probability is None,
+            wants_scores=options.needs_scores,
+            length_penalty=options.length_penalty,
+            given_length=len(special.prefix) + given,
+            end=special.eos,
+            suppressed=() if restricted else special.suppress,
+            forbidden=() if restricted else special.forbid,
+        )
+
+    @property
+    def onnxruntime(self) -> OnnxSession:
+        """The same model in ONNX Runtime; see :attr:`~edgeformer_runtime.engine.session.BundleSession.onnxruntime`."""
+        from edgeformer_runtime.engine.onnx_session import OnnxSession
+
+        shared = self._shared
+        with shared.lock:
+            self._opened()
+            if shared.onnx is None:
+                shared.onnx = OnnxSession(self.bundle, shortlist=self._uses_shortlist)
+            return shared.onnx.with_prefix(self._special.prefix)
+
+    def close(self) -> None:
+        """Free the model, once no batch uses it."""
+        with self._shared.lock:
+            self._shared.model = None
+            if self._shared.onnx is not None:
+                self._shared.onnx.close()
+
+    def _opened(self) -> edgeformer_kernels.Model:
+        if (model := self._shared.model) is None:
+            raise SessionError(f"The translator of bundle `{self.bundle.path}` is closed; open it again.")
+        return model
+
+    def _batch(self, sources: Sequence[Sequence[int]]) -> edgeformer_kernels.Batch:
+        try:
+            return self._opened().start(sources)
+        except edgeformer_kernels.KernelError as error:
+            raise ModelError(f"The kernels cannot encode: {error}.") from None
+
+    def _restricted(self, batch: edgeformer_kernels.Batch, sources: Sequence[Sequence[int]]) -> IntArray | None:
+        if self._shortlist is None:
+            return None
+        listed, usable = self._shortlist.listed_together(sources)
+        never = np.isin(listed, [*self._special.suppress, *self._special.forbid])
+        batch.restrict(listed, usable & ~never)
+        return listed
+
+
+def _sources(source: IntArray, source_length: IntArray) -> list[list[int]]:
+    return [row[:length] for row, length in zip(source.tolist(), source_length.tolist(), strict=True)]
+
+
+def _hypotheses(request: Request, found: Sequence[Found], options: DecodeOptions) -> list[Hypothesis]:
+    """The best hypotheses of a sentence, their given tokens in front."""
+    given, probability = (*request.prefix,), request.log_probability or 0.0
+    scores = (*[0.0] * (len(given) - 1), probability)[: len(given)]
+    has_score = options.needs_scores or options.beam_size > 1
+    return [
+        Hypothesis(
+            (*given, *ids),
+            score if has_score else None,
+            finished,
+            (*scores, *each) if options.return_token_scores else None,
+        )
+        for ids, score, finished, each in found[: options.n_best]
+    ]
+
+
+def _is_plain(options: DecodeOptions) -> bool:
+    """Whether nothing changes logits, and nothing but the rules of beam search decides."""
+    return not (
+        options.is_sampling
+        or options.coverage_penalty
+        or options.max_ngram_repeats
+        or options.min_length
+        or options.no_repeat_ngram_size
+        or options.repetition_penalty != 1
+        or options.suppress_tokens
+        or options.suppress_sequences
+        or options.disable_unk
+        or options.prefix_bias_beta
+    )

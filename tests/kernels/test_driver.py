@@ -1,0 +1,158 @@
+"""The kernels without Python: the same bits on every processor, and damaged models under sanitizers."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from edgeformer_runtime import Translator
+from tests.kernels.cases import SHAPES, TINY, write_case
+from tests.store import COMMITTED
+
+HERE = Path(__file__).parent
+KERNELS = HERE.parent.parent / "runtime" / "edgeformer-kernels"
+SANITIZERS = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+LIMITS = "max_allocation_size_mb=512:allocator_may_return_null=1:hard_rss_limit_mb=2000"
+
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
+pytestmark = pytest.mark.slow
+
+
+def compiling(target: str | None) -> ModuleType:
+    """Return the program that compiles the kernels; skip the test if there is no compiler for the system."""
+    spec = importlib.util.spec_from_file_location("kernels_compile", KERNELS / "compile.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module: ModuleType = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not module.compiler(target, is_program=True):
+        pytest.skip(f"no compiler for {target or 'this machine'}")
+    return module
+
+
+def build(target: str | None, folder: Path, *flags: str) -> Path:
+    """Compile the driver."""
+    compiling(target).build_program(target, [HERE / "driver.cpp"], folder / "driver", flags)
+    return folder / "driver"
+
+
+def run(*command: str | Path) -> str:
+    environment = {**os.environ, "ASAN_OPTIONS": LIMITS}
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=environment, timeout=1800).stdout
+
+
+def results(output: str) -> set[str]:
+    """Return the hash and tokens of each instruction set, which should be the same ones."""
+    lines = output.splitlines()
+    assert len(lines) >= 2
+    return {line.partition(" ")[2] for line in lines}
+
+
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(None, tmp_path_factory.mktemp("sanitized"), *SANITIZERS)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_instruction_sets_have_the_same_bits(shape: str, sanitized: Path, tmp_path: Path) -> None:
+    assert len(results(run(sanitized, "translate", write_case(tmp_path / "case", SHAPES[shape])))) == 1
+
+
+@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="needs Linux, which says what its processor has")
+@pytest.mark.parametrize("by", ["c++", "ziglang"])
+def test_every_compiler_finds_the_instruction_sets(by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = compiling(None)
+    if by == "c++" and shutil.which(by):
+        monkeypatch.setenv("CXX", by)
+    elif by == "c++" or not module.has_zig():
+        pytest.skip(f"{by} is not installed")
+    library = ctypes.CDLL(str(module.build(None, tmp_path)))
+    library.edgeformer_levels.restype = ctypes.c_char_p
+    features = set(Path("/proc/cpuinfo").read_text().split())
+    x86 = [name for name in ("avx512_vnni", "avx_vnni", "avx2") if name in features]
+    arm = ["neon_dot"] * ("asimddp" in features) + ["neon"] * ("asimd" in features)
+    assert library.edgeformer_levels().decode().split() == [*x86, *arm, "portable"]
+
+
+@pytest.mark.parametrize("shape", TINY)
+def test_damaged_models_are_refused_or_run(shape: str, sanitized: Path, tmp_path: Path) -> None:
+    case = write_case(tmp_path / "case", TINY[shape], (3, 1))
+    assert "refused" in run(sanitized, "mutate", case, "1", "3000")
+
+
+@needs_node
+@pytest.mark.parametrize("beams", [1, 4])
+def test_bundles_translate_alike_in_webassembly(beams: int, tmp_path: Path) -> None:
+    pytest.importorskip("edgeformer_kernels", reason="the kernels are not built")
+    library = compiling("wasm32-wasi").build("wasm32-wasi", tmp_path)
+    with Translator.open(COMMITTED / "int8", engine="kernels") as translator:
+        manifest = translator.session.bundle.manifest
+        assert manifest.plan is not None
+        found = translator.translate(
+            ["A cat!", "The small dog runs 2 times near the sea."],
+            beam_size=beams,
+            length_penalty=1.0,
+            patience=1.0,
+            early_stopping=False,
+            length_includes_end=True,
+            beam_shrinks=False,
+            max_length=20,
+            max_len_a=0.0,
+        )
+        case = {
+            "plan": manifest.plan.numbers(),
+            "sources": [translation.source.ids for translation in found],
+            "begin": manifest.special.start[0],
+            "end": manifest.special.eos,
+            "suppressed": sorted(manifest.special.suppress),
+            "most": 20,
+            "beams": beams,
+            "repeat": 0,
+        }
+        (tmp_path / "case.json").write_text(json.dumps(case))
+        weights = COMMITTED / "int8" / "weights.bin"
+        output = json.loads(run("node", HERE / "host.mjs", library, weights, tmp_path / "case.json"))
+        assert output["found"] == [
+            [*best.ids, *[manifest.special.eos] * best.finished] for best in (translation.best for translation in found)
+        ]
+
+
+@needs_node
+@pytest.mark.parametrize("processor", ["wasm32", "wasm32_relaxed"])
+def test_webassembly_has_the_same_bits(processor: str, sanitized: Path, tmp_path: Path) -> None:
+    program = build(f"{processor}-wasi", tmp_path)
+    for name, shape in SHAPES.items():
+        case = write_case(tmp_path / name, shape)
+        try:
+            found = run("node", "--no-warnings", HERE / "wasi.mjs", program, "translate", case)
+        except subprocess.CalledProcessError as error:
+            if processor == "wasm32_relaxed" and "simd opcode not available" in error.stderr:
+                pytest.skip("this Node.js has no relaxed SIMD")
+            raise
+        levels = {line.split()[0] for line in found.splitlines()}
+        if processor == "wasm32_relaxed":
+            assert levels <= {"relaxed_unsigned", "relaxed_signed", "portable"}
+        else:
+            assert levels == {"simd128", "portable"}
+        if len(levels) == 1:
+            pytest.skip("this host's relaxed products are not exact")
+        assert results(found) == results(run(sanitized, "translate", case))
+
+
+def test_arm_has_the_same_bits(sanitized: Path, tmp_path: Path) -> None:
+    if shutil.which("qemu-aarch64") is None:
+        pytest.skip("no qemu-aarch64")
+    arm = build("aarch64-linux", tmp_path)
+    for name, shape in SHAPES.items():
+        case = write_case(tmp_path / name, shape)
+        for processor in ("max", "cortex-a53"):  # with dot products, and without
+            found = results(run("qemu-aarch64", "-cpu", processor, arm, "translate", case))
+            assert found == results(run(sanitized, "translate", case))

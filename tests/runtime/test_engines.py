@@ -1,0 +1,239 @@
+"""The same bundle on ONNX Runtime and on the kernels."""
+
+import os
+import pickle
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeformer_runtime import Translator
+from edgeformer_runtime.decoding.options import DecodeChanges
+from edgeformer_runtime.engine.session import BundleSession
+from edgeformer_runtime.errors import BundleError, ConfigError, DeviceError, EdgeformerError, OptionError, SessionError
+from tests.bundles import copy_of, edit_manifest
+from tests.commands import problems, python, run
+from tests.store import COMMITTED
+
+BUNDLE = COMMITTED / "int8"
+TEXTS = [
+    "The small dog runs 2 times near the sea.",
+    "A cat!",
+    "the the the the the the the the",
+    "It sings. It sings 14 times, near the café.",
+    "",
+    "Dogs",
+    "xyz qwrt 99",
+]
+SEARCHES: list[DecodeChanges] = [
+    {},
+    {"beam_size": 1},
+    {"beam_size": 1, "max_length": 5},
+    {"beam_size": 4, "n_best": 3},
+    {"beam_size": 3, "length_penalty": 0.0, "early_stopping": True},
+    {"beam_size": 2, "return_token_scores": True},
+    {"beam_size": 5, "patience": 2.0, "n_best": 5},
+    {"beam_size": 2, "repetition_penalty": 1.3},
+    {"beam_size": 2, "no_repeat_ngram_size": 2, "min_length": 4},
+    {"beam_size": 1, "sampling_topk": 4, "seed": 3},
+    {"beam_size": 2, "coverage_penalty": 0.2},
+    {"beam_size": 2, "return_alternatives": True, "n_best": 3},
+    {"beam_size": 1, "disable_unk": True},
+]
+
+
+@pytest.fixture(scope="module")
+def kernels() -> Iterator[Translator]:
+    pytest.importorskip("edgeformer_kernels", reason="the kernels are not built")
+    with Translator.open(BUNDLE, engine="kernels") as translator:
+        yield translator
+
+
+@pytest.fixture(scope="module")
+def reference() -> Iterator[Translator]:
+    with Translator.open(BUNDLE, engine="onnxruntime", threads=1) as translator:
+        yield translator
+
+
+@pytest.mark.parametrize("damage", ["missing", "text"])
+def test_kernels_without_their_library_leave_the_model_to_onnxruntime(damage: str, tmp_path: Path) -> None:
+    package = Path(pytest.importorskip("edgeformer_kernels", reason="the kernels are not built").__file__)
+    copy = tmp_path / "edgeformer_kernels"
+    copy.mkdir()
+    (copy / "__init__.py").write_bytes(package.read_bytes())
+    if damage == "text":
+        for library in package.parent.glob("*edgeformer_kernels.*"):
+            (copy / library.name).write_text("not a library")
+    command = "import sys; from edgeformer.cli import main; main()", "translate", BUNDLE, "A cat!"
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    assert python(*command, PYTHONPATH=paths).stdout.strip()
+    refused = python(*command, "--engine", "kernels", check=False, PYTHONPATH=paths)
+    assert refused.returncode == 1
+    assert "library of edgeformer-kernels cannot be loaded" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_threads_become_workers_of_the_kernels(kernels: Translator) -> None:
+    with Translator.open(BUNDLE, engine="kernels", threads=2) as translator:
+        assert (translator.session.threads, translator.workers) == (1, 2)
+        assert translator.translate(TEXTS) == kernels.translate(TEXTS)
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=str)
+def test_both_engines_give_the_same(kernels: Translator, reference: Translator, search: DecodeChanges) -> None:
+    for ours, theirs in zip(kernels.translate(TEXTS, **search), reference.translate(TEXTS, **search), strict=True):
+        assert [each.ids for each in ours.hypotheses] == [each.ids for each in theirs.hypotheses]
+        for mine, other in zip(ours.hypotheses, theirs.hypotheses, strict=True):
+            assert mine.score == pytest.approx(other.score, abs=1e-3)
+            assert mine.token_scores == pytest.approx(other.token_scores, abs=1e-3)
+
+
+ALL_KERNELS = [search for search in SEARCHES if not {"sampling_topk", "coverage_penalty"} & {*search}]
+"""Without samples, which depend on the place in a call, and without what takes attention from ONNX Runtime."""
+
+
+@pytest.mark.parametrize("search", ALL_KERNELS, ids=str)
+def test_a_sentence_has_the_same_bits_alone_and_in_a_batch(kernels: Translator, search: DecodeChanges) -> None:
+    together = kernels.translate(TEXTS, **search)
+    for text, translation in zip(TEXTS, together, strict=True):
+        assert kernels.translate([text], **search) == [translation]
+
+
+def test_prefixes_are_followed(kernels: Translator, reference: Translator) -> None:
+    for beam_size in (1, 3):
+        ours, theirs = (
+            each.translate(TEXTS[:2], target_prefix=["dog", "cat sings"], beam_size=beam_size)
+            for each in (kernels, reference)
+        )
+        assert [each.text for each in ours] == [each.text for each in theirs]
+
+
+def test_attention_and_scores_come_from_both(kernels: Translator, reference: Translator) -> None:
+    ours, theirs = (each.translate(TEXTS[:1], return_attention=True)[0].best for each in (kernels, reference))
+    assert ours.attention is not None
+    assert theirs.attention is not None
+    np.testing.assert_allclose(ours.attention.weights, theirs.attention.weights, atol=1e-5)
+    scores = [each.score(TEXTS[:2], ["dog sings.", "a cat"]) for each in (kernels, reference)]
+    for one, other in zip(*scores, strict=True):
+        assert one.log_probability == pytest.approx(other.log_probability, abs=1e-2)
+
+
+def test_the_engine_is_chosen(kernels: Translator, reference: Translator) -> None:
+    assert kernels.session.engine == "kernels"
+    assert reference.session.engine == "onnxruntime"
+    with Translator.open(BUNDLE) as default, Translator.open(COMMITTED / "fp32") as other:
+        assert default.session.engine == "kernels"
+        assert other.session.engine == "onnxruntime"
+
+
+@pytest.mark.parametrize(
+    ("bundle", "options", "error", "message"),
+    [
+        ("fp32", {"engine": "kernels"}, BundleError, "has no plan for the kernels"),
+        ("int8", {"engine": "kernels", "device": "cuda"}, DeviceError, "The kernels run on the CPU, not on `cuda`"),
+        ("int8", {"engine": "fastest"}, OptionError, "must be one of auto, onnxruntime, kernels, but is `fastest`"),
+    ],
+)
+def test_an_engine_that_cannot_run_it_is_named(
+    bundle: str, options: dict[str, Any], error: type[EdgeformerError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        Translator.open(COMMITTED / bundle, **options)
+
+
+def test_an_instruction_set_that_the_processor_lacks_is_named(
+    kernels: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del kernels
+    monkeypatch.setenv("EDGEFORMER_KERNELS_LEVEL", "portable")
+    Translator.open(BUNDLE).close()
+    monkeypatch.setenv("EDGEFORMER_KERNELS_LEVEL", "mmx")
+    with pytest.raises(ConfigError, match=r"no instruction set `mmx` here, but .*portable"):
+        Translator.open(BUNDLE)
+
+
+def test_it_is_pickled_and_closed(kernels: Translator) -> None:
+    with Translator.open(BUNDLE, engine="kernels") as first:
+        copy = pickle.loads(pickle.dumps(first))
+        assert isinstance(copy.session, BundleSession)
+        assert copy.session.engine == "kernels"
+        assert copy.translate(TEXTS) == first.translate(TEXTS)
+        other = first.with_languages()
+    for closed in (first, other):
+        with pytest.raises(SessionError, match="is closed"):
+            closed.translate(["A dog."])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:This process")
+def test_it_survives_a_fork(kernels: Translator) -> None:
+    expected = kernels.translate(TEXTS)
+    if (child := os.fork()) == 0:
+        os._exit(0 if kernels.translate(TEXTS) == expected else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_translating_needs_no_onnxruntime(kernels: Translator) -> None:
+    del kernels
+    program = f"""
+import sys
+sys.modules["onnxruntime"] = None
+from edgeformer_runtime import Translator
+from edgeformer_runtime.text import TextTranslator
+translator = Translator.open({str(BUNDLE)!r})
+print(TextTranslator(translator).translate(["The small dog runs. A <b>cat</b>."])[0].text)
+try:
+    translator.translate(["A dog."], return_attention=True)
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    lines = python(program).stdout.splitlines()
+    assert len(lines) == 2
+    assert lines[1].startswith("DeviceError onnxruntime is not installed")
+
+
+def test_a_batch_is_given_up_within_a_step(kernels: Translator) -> None:
+    asked: list[int] = []
+
+    def cancel() -> bool:
+        asked.append(1)
+        return len(asked) > 3
+
+    results = kernels.translate(TEXTS[:1], beam_size=4, cancel=cancel, on_error="return")
+    assert type(results[0].error).__name__ == "CanceledError"
+    assert len(asked) <= 5
+
+
+def test_verification_covers_both(kernels: Translator, tmp_path: Path) -> None:
+    del kernels
+    assert "run by onnxruntime and kernels" in run("verify", BUNDLE).stdout
+    bundle = copy_of(BUNDLE, tmp_path)
+
+    def halve(tree: dict[str, Any]) -> None:
+        tree["plan"]["projection"]["input_scale"] /= 2
+
+    edit_manifest(bundle, halve)
+    assert [problem for problem in problems(bundle) if problem.startswith("on the kernels, ")]
+
+
+@pytest.mark.parametrize(("part", "offset"), [("weight", -8), ("weight", 10**9), ("weight", 2**62), ("scale", 1)])
+def test_a_plan_that_points_elsewhere_is_refused(kernels: Translator, tmp_path: Path, part: str, offset: int) -> None:
+    del kernels
+    bundle = copy_of(BUNDLE, tmp_path)
+    edit_manifest(bundle, lambda tree: tree["plan"]["projection"].update({part: offset}))
+    with pytest.raises(BundleError, match="its plan is damaged"):
+        Translator.open(bundle)
+
+
+@pytest.mark.parametrize(("side", "field"), [("source", "rows"), ("target", "rows"), ("target", "positions")])
+def test_a_plan_of_another_vocabulary_or_length_is_refused(
+    kernels: Translator, tmp_path: Path, side: str, field: str
+) -> None:
+    del kernels
+    bundle = copy_of(BUNDLE, tmp_path)
+    edit_manifest(bundle, lambda tree: tree["plan"][side].update({field: tree["plan"][side][field] - 1}))
+    with pytest.raises(BundleError, match="plan and manifest differ in vocabularies or lengths"):
+        Translator.open(bundle)
