@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 # Small models run faster on one thread, especially under other load. Must be set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# What a test asserts does not depend on what else the machine does.
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# What a test asserts does not depend on what else the machine does, nor on chance where a failure stops a change.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
+)
 settings.load_profile("any machine")
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -77,7 +77,8 @@ def test_arbitrary_ids_are_decoded_as_by_sentencepiece(name: str, data: st.DataO
     frequent = [processor.piece_to_id("\u2581"), *processor.encode("a é <sep> \u4e2d")]
     index = st.sampled_from(frequent) | st.integers(0, processor.get_piece_size() - 1)
     ids = [index for index in data.draw(st.lists(index, max_size=12)) if index != processor.unk_id()]
-    assert tokenizer.decode(ids) == processor.decode(ids)
+    ordinary = [index for index in ids if not processor.is_control(index)]  # nor divides one the bytes of a character
+    assert tokenizer.decode(ids) == processor.decode(ordinary)
     assert tokenizer.decode_with([*ids, 0], {}) == tokenizer.decode(ids).strip()
     assert tokenizer.tokens(ids) == [processor.id_to_piece(index) for index in ids]
 
