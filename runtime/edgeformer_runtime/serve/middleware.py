@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import random
 import sys
 import time
-import uuid
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -59,7 +59,7 @@ class Shell:
         if scope["type"] != "http":
             await self._router(scope, receive, send)
             return
-        began, status, request_id = time.monotonic(), 0, uuid.uuid4().hex
+        began, status, request_id = time.monotonic(), 0, f"{random.getrandbits(128):032x}"
         first = "/" + scope["path"].lstrip("/").partition("/")[0]
         path = next((each for each in (scope["path"], first) if each in self._paths), "other")
         scope["app"] = self

@@ -206,7 +206,8 @@ def _serve_here(settings: ServeSettings, listener: socket.socket) -> None:
     server = Server(make_context(settings))
     gc.freeze()
     gc.set_threshold(GARBAGE)
-    asyncio.run(server.serve(sockets=[listener]))
+    with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:  # uvloop's, where it is installed
+        runner.run(server.serve(sockets=[listener]))
     if server.watchdog is not None:
         server.watchdog.cancel()
 
