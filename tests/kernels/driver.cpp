@@ -84,6 +84,7 @@ edgeformer_options options(const Case& one, int64_t beams, bool wants_scores, do
   given.end = one.end;
   given.suppressed = suppressed;
   given.suppressed_count = count;
+  given.loop_repeats = beams % 2 ? 0 : 2;
   return given;
 }
 
@@ -95,7 +96,7 @@ int search(edgeformer_batch* batch, const Case& one, const edgeformer_options& g
   std::vector<double> each(slots * limit), score(slots);
   std::vector<uint8_t> finished(slots);
   const edgeformer_results results = {limit, token.data(), each.data(), count.data(), score.data(), finished.data()};
-  const int outcome = edgeformer_search(batch, begin.data(), 1, most.data(), initial.data(), &given, nullptr, &results);
+  const int outcome = edgeformer_search(batch, begin.data(), 1, most.data(), initial.data(), &given, nullptr, nullptr, &results);
   hash->add(&outcome, 1);
   for (int64_t i = 0; i < slots && outcome == 1; i++) {
     hash->add(&count[i], 1);

@@ -27,7 +27,7 @@ const count = whole(new Array(hypotheses).fill(0)), score = put(new Float64Array
 const results = put(new Uint8Array(28));
 new DataView(kernels.memory.buffer).setBigInt64(results, BigInt(room), true);
 [token, logs, count, score, finished].forEach((place, i) => new DataView(kernels.memory.buffer).setUint32(results + 8 + 4 * i, place, true));
-const options = put(new Uint8Array(120));
+const options = put(new Uint8Array(136));
 const unwanted = whole(suppressed);
 {
   const view = new DataView(kernels.memory.buffer);
@@ -42,7 +42,7 @@ const initial = put(new Float64Array(1)), start = whole([begin]), limit = whole(
 function translated(source) {
   const ids = whole(source), length = whole([source.length]);
   const batch = kernels.edgeformer_start(model, ids, length, 1n);
-  if (kernels.edgeformer_search(batch, start, 1n, limit, initial, options, 0, results) !== 1) throw new Error("search failed");
+  if (kernels.edgeformer_search(batch, start, 1n, limit, initial, options, 0, 0, results) !== 1) throw new Error("search failed");
   kernels.edgeformer_end(batch);
   const size = Number(new BigInt64Array(kernels.memory.buffer, count, 1)[0]);
   return [...new BigInt64Array(kernels.memory.buffer, token, size)].map(Number);

@@ -6,14 +6,20 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgeformer_runtime import Translator
-from edgeformer_runtime.decoding.options import DecodeChanges
+from edgeformer_runtime.decoding.loop import decode
+from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
+from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.engine.session import BundleSession
 from edgeformer_runtime.errors import BundleError, ConfigError, DeviceError, EdgeformerError, OptionError, SessionError
+from tests.amounts import examples
 from tests.bundles import copy_of, edit_manifest
 from tests.commands import problems, python, run
 from tests.store import COMMITTED
@@ -35,6 +41,8 @@ SEARCHES: list[DecodeChanges] = [
     {"beam_size": 4, "n_best": 3},
     {"beam_size": 3, "length_penalty": 0.0, "early_stopping": True},
     {"beam_size": 2, "return_token_scores": True},
+    {"beam_size": 1, "max_ngram_repeats": 2},
+    {"beam_size": 4, "max_ngram_repeats": 2, "n_best": 4},
     {"beam_size": 5, "patience": 2.0, "n_best": 5},
     {"beam_size": 2, "repetition_penalty": 1.3},
     {"beam_size": 2, "no_repeat_ngram_size": 2, "min_length": 4},
@@ -100,6 +108,67 @@ def test_a_sentence_has_the_same_bits_alone_and_in_a_batch(kernels: Translator, 
     together = kernels.translate(TEXTS, **search)
     for text, translation in zip(TEXTS, together, strict=True):
         assert kernels.translate([text], **search) == [translation]
+
+
+OPTIONS = st.fixed_dictionaries(
+    {
+        "beam_size": st.integers(1, 5),
+        "max_length": st.integers(4, 40),
+        "max_ngram_repeats": st.sampled_from([0, 2, 3]),
+        "length_penalty": st.sampled_from([0.0, 1.0]),
+        "return_scores": st.booleans(),
+        "return_token_scores": st.booleans(),
+    }
+)
+ENDINGS = st.sampled_from(
+    [{"early_stopping": False}, {"early_stopping": True}, {"early_stopping": True, "beam_shrinks": True}]
+)
+
+
+@given(data=st.data(), options=OPTIONS)
+@examples(100, 1000)
+def test_the_kernels_search_as_the_loop_does(kernels: Translator, data: st.DataObject, options: dict[str, Any]) -> None:
+    from edgeformer_runtime.engine import kernel_session
+
+    size = kernels.target_tokenizer.vocab_size
+    ids = st.lists(st.integers(4, size - 1), max_size=3)
+    copies = st.integers(1, 3)
+    sources = data.draw(st.lists(st.builds(lambda ids, count: [*ids * count, 2], ids, copies), min_size=1, max_size=3))
+    prefixes = [data.draw(st.builds(lambda ids, count: (ids * count)[:3], ids, copies)) for _ in sources]
+    options |= data.draw(ENDINGS) | {"n_best": data.draw(st.integers(1, options["beam_size"]))}
+    chosen = DecodeOptions(**options)
+    early: dict[int, list[Hypothesis]] = {}
+    whole = decode(kernels.session, sources, chosen, prefixes=prefixes, done=early.__setitem__)
+    with patch.object(kernel_session, "_is_plain", return_value=False):
+        steps = decode(kernels.session, sources, chosen, prefixes=prefixes)
+    assert early == dict(enumerate(whole))
+    for ours, theirs in zip(whole, steps, strict=True):
+        assert [(each.ids, each.finished) for each in ours] == [(each.ids, each.finished) for each in theirs]
+        for mine, other in zip(ours, theirs, strict=True):
+            assert mine.score == pytest.approx(other.score, abs=1e-4)
+            assert mine.token_scores == pytest.approx(other.token_scores, abs=1e-4)
+
+
+def test_a_sentence_is_done_before_its_batch(kernels: Translator) -> None:
+    done: list[int] = []
+    results = kernels.translate(TEXTS[:2], beam_size=1, done=lambda index, result: done.append(index))
+    assert [len(result.best.ids) for result in results] == sorted(
+        (len(each.best.ids) for each in results), reverse=True
+    )
+    assert done == [1, 0]
+
+
+@pytest.mark.parametrize("which", ["cancel", "done"])
+def test_what_callers_raise_ends_the_search(kernels: Translator, which: str) -> None:
+    asked: list[object] = []
+
+    def fail(*arguments: object) -> bool:
+        asked.append(arguments)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        kernels.translate(TEXTS, cancel=fail) if which == "cancel" else kernels.translate(TEXTS, done=fail)
+    assert len(asked) == 1
 
 
 def test_prefixes_are_followed(kernels: Translator, reference: Translator) -> None:

@@ -23,6 +23,7 @@ FloatArray = NDArray[np.float32]
 _NAME = {"win32": "edgeformer_kernels.dll", "darwin": "libedgeformer_kernels.dylib"}
 _PATH = Path(__file__).with_name(_NAME.get(sys.platform, "libedgeformer_kernels.so"))
 _Stopped = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)
+_Ended = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 
 
 class KernelError(Exception):
@@ -40,6 +41,8 @@ class _Options(ctypes.Structure):
         ("suppressed_count", ctypes.c_int64),
         ("forbidden", ctypes.c_void_p),
         ("forbidden_count", ctypes.c_int64),
+        ("loop_repeats", ctypes.c_int64),
+        ("loop_given", ctypes.c_int64),
     ]
 
 
@@ -66,6 +69,8 @@ class SearchOptions(NamedTuple):
     end: int
     suppressed: Sequence[int] = ()
     forbidden: Sequence[int] = ()
+    loop_repeats: int = 0
+    loop_given: int = 0
 
 
 class Found(NamedTuple):
@@ -189,6 +194,7 @@ class Batch:
         initial: NDArray[np.float64],
         options: SearchOptions,
         stopped: Callable[[int], bool] | None = None,
+        ended: Callable[[int, list[Found]], object] | None = None,
     ) -> list[list[Found]]:
         """Search to the end of every sentence.
 
@@ -198,6 +204,8 @@ class Batch:
             initial: log-probability of each sentence before the search, ``(N,)``.
             options: how to search.
             stopped: called for each sentence after every step; says whether to give it up.
+            ended: called with each sentence and its hypotheses as soon as they are complete. If it or ``stopped``
+                raises, the search ends, and the exception is raised again.
 
         Returns:
             For each sentence, its hypotheses, best first; an empty list if it was given up.
@@ -210,11 +218,24 @@ class Batch:
         shape = count, options.hypotheses
         token, scores = np.empty((*shape, room), np.int64), np.empty((*shape, room))
         length, score, finished = np.empty(shape, np.int64), np.empty(shape), np.empty(shape, np.uint8)
-        suppressed, forbidden = (np.array(sorted(ids), np.int64) for ids in options[-2:])
-        given = _Options(*options[:-2], suppressed.ctypes.data, len(suppressed), forbidden.ctypes.data, len(forbidden))
+        suppressed, forbidden = (np.array(sorted(ids), np.int64) for ids in (options.suppressed, options.forbidden))
+        lists = suppressed.ctypes.data, len(suppressed), forbidden.ctypes.data, len(forbidden)
+        given = _Options(*options[:11], *lists, options.loop_repeats, options.loop_given)
         arrays = token, scores, length, score, finished
         results = _Results(room, *(array.ctypes.data for array in arrays))
         begin = np.ascontiguousarray(begin)
+
+        def found(sentence: int) -> list[Found]:
+            hypotheses = []
+            for rank in range(options.hypotheses):
+                size, is_finished = int(length[sentence, rank]), bool(finished[sentence, rank])
+                if size < 0:
+                    break
+                ids, each = token[sentence, rank, : size - is_finished].tolist(), scores[sentence, rank, :size].tolist()
+                hypotheses.append(Found(ids, float(score[sentence, rank]), is_finished, each))
+            return hypotheses
+
+        raised: list[BaseException] = []
         outcome = _LIBRARY.edgeformer_search(
             self._handle,
             begin.ctypes.data,
@@ -222,27 +243,34 @@ class Batch:
             most.ctypes.data,
             initial.ctypes.data,
             ctypes.byref(given),
-            _Stopped(stopped) if stopped else None,
+            _Stopped(_safe(stopped, raised)) if stopped else None,
+            _Ended(_safe(lambda sentence: ended(sentence, found(sentence)), raised)) if ended else None,
             ctypes.byref(results),
         )
+        if raised:
+            raise raised[0]
         if outcome == 2:
             raise FloatingPointError("no token has a finite log-probability")
         _checked(outcome)
-        found: list[list[Found]] = []
-        for sentence in range(count):
-            hypotheses = []
-            for rank in range(options.hypotheses):
-                size, ended = int(length[sentence, rank]), bool(finished[sentence, rank])
-                if size < 0:
-                    break
-                ids, each = token[sentence, rank, : size - ended].tolist(), scores[sentence, rank, :size].tolist()
-                hypotheses.append(Found(ids, float(score[sentence, rank]), ended, each))
-            found.append(hypotheses)
-        return found
+        return [found(sentence) for sentence in range(count)]
 
     def __del__(self) -> None:
         if self._handle:
             _LIBRARY.edgeformer_end(self._handle)
+
+
+def _safe(called: Callable[[int], object], raised: list[BaseException]) -> Callable[[int], object]:
+    """A function that C++ may call: it does not raise, but keeps what is raised; from then on, it returns true."""
+
+    def call(sentence: int) -> object:
+        if not raised:
+            try:
+                return called(sentence)
+            except BaseException as error:
+                raised.append(error)
+        return True
+
+    return call
 
 
 def _checked(result: int | None) -> int:

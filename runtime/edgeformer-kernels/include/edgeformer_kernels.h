@@ -64,6 +64,9 @@ typedef struct {
   int64_t suppressed_count;
   const int64_t* forbidden;   // tokens that are never generated, but have probabilities
   int64_t forbidden_count;
+  int64_t loop_repeats;       // a hypothesis ends unfinished when it ends with the same n tokens so often in a row, n at
+                              // most 8; 0 for never
+  int64_t loop_given;         // tokens at the end of `begin` that count for this, too
 } edgeformer_options;
 
 // Hypotheses, best first; for N sentences and H hypotheses each:
@@ -81,10 +84,12 @@ typedef struct {
 //   most:    tokens that each sentence may have after them, the end token included, (N,).
 //   initial: log-probability of each sentence before the search, (N,).
 //   stopped: asked for each sentence after every step, unless null, whether to give it up.
+//   ended:   told of each sentence whose hypotheses are complete, unless null, before those of others may be.
 // Returns 2 if no token has a finite log-probability.
 EDGEFORMER_API int edgeformer_search(edgeformer_batch* batch, const int64_t* begin, int64_t begin_count, const int64_t* most,
                                      const double* initial, const edgeformer_options* options,
-                                     int (*stopped)(int64_t sentence), const edgeformer_results* results);
+                                     int (*stopped)(int64_t sentence), void (*ended)(int64_t sentence),
+                                     const edgeformer_results* results);
 
 #ifdef __cplusplus
 }

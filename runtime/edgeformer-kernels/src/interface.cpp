@@ -110,7 +110,7 @@ int64_t edgeformer_size(const edgeformer_batch* batch) {
 
 int edgeformer_search(edgeformer_batch* batch, const int64_t* begin, int64_t begin_count, const int64_t* most,
                       const double* initial, const edgeformer_options* given, int (*stopped)(int64_t sentence),
-                      const edgeformer_results* results) {
+                      void (*ended)(int64_t sentence), const edgeformer_results* results) {
   State& state = *batch->state;
   const Model& model = *state.model;
   const int64_t outputs = state.is_restricted ? batch->listed_count : model.target.rows;
@@ -118,8 +118,10 @@ int edgeformer_search(edgeformer_batch* batch, const int64_t* begin, int64_t beg
   if (!are_ascending(given->suppressed, given->suppressed_count, outputs)) return 0;
   if (!are_ascending(given->forbidden, given->forbidden_count, outputs)) return 0;
   if (given->beams < 1 || given->beams > 1 << 10 || given->places < 1 || given->hypotheses < given->places) return 0;
+  if (given->loop_repeats < 0 || given->loop_repeats == 1) return 0;
+  if (given->loop_given < 0 || given->loop_given > begin_count) return 0;
   for (int64_t n = 0; n < state.rows; n++)
     if (most[n] < 1 || most[n] > results->room || most[n] + begin_count - 1 > model.target.positions) return 0;
   return static_cast<int>(
-      edgeformer::search(&state, begin, begin_count, most, initial, *given, batch->listed.data(), stopped, *results));
+      edgeformer::search(&state, begin, begin_count, most, initial, *given, batch->listed.data(), stopped, ended, *results));
 }

@@ -200,6 +200,6 @@ bool restrict(State* state, const int64_t* listed, int64_t count, const uint8_t*
 enum class Outcome { kFailed = 0, kDone = 1, kNotFinite = 2 };
 Outcome search(State* state, const int64_t* begin, int64_t begin_count, const int64_t* most, const double* initial,
                const edgeformer_options& options, const int64_t* listed, int (*stopped)(int64_t sentence),
-               const edgeformer_results& results);
+               void (*ended)(int64_t sentence), const edgeformer_results& results);
 
 }  // namespace edgeformer

@@ -9,6 +9,9 @@
 namespace edgeformer {
 namespace {
 
+// The most tokens that may repeat in a loop.
+constexpr int64_t kLongestLoop = 8;
+
 // A hypothesis that may go on, or one of its extensions.
 struct Candidate {
   double log_probability;
@@ -32,10 +35,11 @@ class Trail {
 
 class Search {
  public:
-  Search(State* state, const double* initial, const int64_t* most, const edgeformer_options& options, const int64_t* listed,
-         int (*stopped)(int64_t), const edgeformer_results& results)
-      : state_(state), initial_(initial), most_(most), options_(options), listed_(listed), stopped_(stopped), results_(results),
-        sentences_(state->rows) {}
+  Search(State* state, const int64_t* begin, int64_t begin_count, const int64_t* most, const double* initial,
+         const edgeformer_options& options, const int64_t* listed, int (*stopped)(int64_t), void (*ended)(int64_t),
+         const edgeformer_results& results)
+      : state_(state), begin_(begin), begin_count_(begin_count), most_(most), initial_(initial), options_(options), listed_(listed),
+        stopped_(stopped), ended_(ended), results_(results), sentences_(state->rows) {}
 
   bool reserve() {
     const int64_t rows = sentences_ * options_.beams;
@@ -47,7 +51,7 @@ class Search {
     if (!values_.reserve(rows * best_.count) || !outputs_.reserve(rows * best_.count) || !log_sums_.reserve(rows) ||
         !token_.reserve(rows) || !rows_.reserve(rows) || !live_.reserve(rows) || !next_.reserve(rows) ||
         !pool_.reserve(2 * options_.beams + 1) || !origin_.reserve(sentences_) || !found_.zeros(sentences_) ||
-        !trail_.reserve(rows, results_.room))
+        !trail_.reserve(rows, results_.room) || !recent_.reserve(begin_count_ + results_.room))
       return false;
     best_.value = values_.data();
     best_.output = outputs_.data();
@@ -61,10 +65,10 @@ class Search {
   }
 
   // Feeds what every target begins with, all of it but the last token.
-  bool begin(const int64_t* token, int64_t count) {
-    for (int64_t t = 0; t < count; t++) {
-      for (int64_t n = 0; n < sentences_; n++) token_[n] = token[n * count + t];
-      if (t + 1 < count && !advance(state_, token_.data(), nullptr, nullptr)) return false;
+  bool begin() {
+    for (int64_t t = 0; t < begin_count_; t++) {
+      for (int64_t n = 0; n < sentences_; n++) token_[n] = begin_[n * begin_count_ + t];
+      if (t + 1 < begin_count_ && !advance(state_, token_.data(), nullptr, nullptr)) return false;
     }
     return true;
   }
@@ -77,7 +81,10 @@ class Search {
       for (int64_t s = 0; s < count; s++) {
         if (!std::isfinite(extend(s))) return Outcome::kNotFinite;
         collect_ended(s);
-        if (!goes_on(s)) continue;
+        if (!goes_on(s)) {
+          if (ended_) ended_(origin_[s]);
+          continue;
+        }
         for (int64_t b = 0; b < options_.beams; b++, rows++) {
           next_[rows] = pool_[b];
           rows_[rows] = pool_[b].parent;
@@ -149,11 +156,11 @@ class Search {
   // Collects what may not become longer. Returns whether the sentence has hypotheses that go on.
   bool goes_on(int64_t s) {
     const int64_t n = origin_[s], length = step_ + 1;
-    if (length >= most_[n])
-      for (int64_t b = 0; b < options_.beams; b++) {
-        if (std::isfinite(pool_[b].log_probability)) collect(s, pool_[b], false);
-        pool_[b].log_probability = -INFINITY;
-      }
+    for (int64_t b = 0; b < options_.beams; b++) {
+      if (!std::isfinite(pool_[b].log_probability) || (length < most_[n] && !is_loop(n, pool_[b]))) continue;
+      collect(s, pool_[b], false);
+      pool_[b].log_probability = -INFINITY;
+    }
     double highest = -INFINITY;
     for (int64_t b = 0; b < options_.beams; b++) highest = std::max(highest, pool_[b].log_probability);
     if (highest == -INFINITY) return false;
@@ -164,6 +171,33 @@ class Search {
     }
     if (!stopped_ || !stopped_(n)) return true;
     for (int64_t i = 0; i < options_.hypotheses; i++) results_.count[n * options_.hypotheses + i] = -1;
+    return false;
+  }
+
+  // Whether a hypothesis ends with the same n tokens `loop_repeats` times in a row, for any n: then each of its last
+  // tokens, the first of the n apart, is equal to the one n places before. Tokens are looked up from the last one back,
+  // as far as needed; most hypotheses need the last nine.
+  bool is_loop(int64_t n, const Candidate& last) {
+    const int64_t repeats = options_.loop_repeats, length = options_.loop_given + step_ + 1;
+    if (!repeats) return false;
+    int64_t known = 0;
+    Candidate traced = last;
+    const auto token = [&](int64_t back) {
+      for (; known <= back; known++) {
+        if (known > step_) {
+          recent_[known] = begin_[(n + 1) * begin_count_ - (known - step_)];
+          continue;
+        }
+        if (known) traced = trail_.at(step_ - known, traced.parent);
+        recent_[known] = traced.token;
+      }
+      return recent_[back];
+    };
+    for (int64_t size = 1; size <= std::min(kLongestLoop, length / repeats); size++) {
+      int64_t equal = 0;
+      while (equal < size * (repeats - 1) && token(equal) == token(equal + size)) equal++;
+      if (equal == size * (repeats - 1)) return true;
+    }
     return false;
   }
 
@@ -205,17 +239,20 @@ class Search {
   }
 
   State* state_;
-  const double* initial_;
+  const int64_t* begin_;
+  const int64_t begin_count_;
   const int64_t* most_;
+  const double* initial_;
   const edgeformer_options& options_;
   const int64_t* listed_;
   int (*stopped_)(int64_t);
+  void (*ended_)(int64_t);
   const edgeformer_results& results_;
   const int64_t sentences_;
   int64_t width_ = 1, step_ = 0;  // rows of a sentence: all hypotheses begin alike, so that the first step has one
   Best best_;
   Array<float> values_, log_sums_;
-  Array<int64_t> outputs_, token_, rows_, origin_, found_;
+  Array<int64_t> outputs_, token_, rows_, origin_, found_, recent_;
   Array<Candidate> live_, next_, pool_;
   Trail trail_;
 };
@@ -224,9 +261,9 @@ class Search {
 
 Outcome search(State* state, const int64_t* begin, int64_t begin_count, const int64_t* most, const double* initial,
                const edgeformer_options& options, const int64_t* listed, int (*stopped)(int64_t),
-               const edgeformer_results& results) {
-  Search running(state, initial, most, options, listed, stopped, results);
-  if (!running.reserve() || !running.begin(begin, begin_count)) return Outcome::kFailed;
+               void (*ended)(int64_t), const edgeformer_results& results) {
+  Search running(state, begin, begin_count, most, initial, options, listed, stopped, ended, results);
+  if (!running.reserve() || !running.begin()) return Outcome::kFailed;
   return running.run();
 }
 

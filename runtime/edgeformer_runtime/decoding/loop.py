@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ from edgeformer_runtime.decoding.coverage import ranked_by_coverage
 from edgeformer_runtime.decoding.options import DecodeOptions, check_count
 from edgeformer_runtime.decoding.processors import build_processors, spread
 from edgeformer_runtime.decoding.requests import Request, Stop, length_limit, make_requests, request_batches
-from edgeformer_runtime.decoding.search import BeamSearch, GreedySearch, Hypothesis, Search
+from edgeformer_runtime.decoding.search import BeamSearch, Done, GreedySearch, Hypothesis, Search
 from edgeformer_runtime.decoding.session import (
     DecoderState,
     FloatArray,
@@ -74,10 +74,6 @@ class Counters:
         mine.update({name: value + theirs[name] for name, value in mine.items()}, peak_state_bytes=peak)
 
 
-Done = Callable[[int, list[Hypothesis]], object]
-"""Takes the position of a sentence and its hypotheses, best first."""
-
-
 def decode(
     session: StepSession,
     sources: Sequence[Sequence[int]],
@@ -101,8 +97,8 @@ def decode(
         workers: number of batches decoded at a time, each in its own thread, sharing the weights; fewer if they do
             not fit in memory together.
         stops: what gives each sentence up before it is complete, asked before every step.
-        done: called with sentences that are complete before the others of their batch are. Engines that search by
-            themselves, and options that choose among the results of a search, do not call it.
+        done: called with sentences that are complete before the others of their batch are; not with options that
+            choose among the results of a search.
 
     Returns:
         For each sentence, ``n_best`` hypotheses, best first; an empty list if it was given up.
@@ -230,7 +226,7 @@ def _decode_batch(
     done: Done | None,
 ) -> list[list[Hypothesis]]:
     if _has(type(session), WholeSearchSession):
-        found = cast(WholeSearchSession, session).search(requests, options, counters)
+        found = cast(WholeSearchSession, session).search(requests, options, counters, done)
         if found is not None:
             return found
     live = set(range(len(requests)))

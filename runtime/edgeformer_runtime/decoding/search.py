@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -36,6 +36,10 @@ class Hypothesis:
     """Whether it ended with the end token, rather than at the length limit or in a loop."""
     token_scores: tuple[float, ...] | None = None
     """Log-probability of each token, end token included, 0 for given tokens; ``None`` if they were not requested."""
+
+
+Done = Callable[[int, list[Hypothesis]], object]
+"""Takes the position of a sentence and its hypotheses, best first."""
 
 
 class Advance(NamedTuple):

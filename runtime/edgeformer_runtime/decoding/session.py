@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from edgeformer_runtime.decoding.loop import Counters
     from edgeformer_runtime.decoding.options import DecodeOptions
     from edgeformer_runtime.decoding.requests import Request
-    from edgeformer_runtime.decoding.search import Hypothesis
+    from edgeformer_runtime.decoding.search import Done, Hypothesis
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float32]
@@ -164,7 +164,7 @@ class WholeSearchSession(Protocol):
     """A session whose engine searches by itself, by the rules of the decode loop."""
 
     def search(
-        self, requests: Sequence[Request], options: DecodeOptions, counters: Counters
+        self, requests: Sequence[Request], options: DecodeOptions, counters: Counters, done: Done | None
     ) -> list[list[Hypothesis]] | None:
         """Decode one batch to the end; ``None`` if the options need the loop.
 
@@ -172,6 +172,7 @@ class WholeSearchSession(Protocol):
             requests: at least one; their prefixes have the same length.
             options: how to search.
             counters: counters to add times and counts to.
+            done: called with sentences that are complete before the others are.
         """
 
 

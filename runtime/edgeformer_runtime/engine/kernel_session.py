@@ -18,7 +18,7 @@ from edgeformer_runtime.contract import WEIGHTS_FILE
 from edgeformer_runtime.decoding.best_tokens import best_tokens
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Request
-from edgeformer_runtime.decoding.search import Hypothesis
+from edgeformer_runtime.decoding.search import Done, Hypothesis
 from edgeformer_runtime.decoding.session import BestTokens, FloatArray, IntArray
 from edgeformer_runtime.engine.session import BundleSession
 from edgeformer_runtime.errors import BundleError, ConfigError, ModelError, SessionError
@@ -116,7 +116,7 @@ class KernelSession(BundleSession):
         return KernelState(batch, self.bundle.manifest.target_vocab_size, self._restricted(batch, sources))
 
     def search(
-        self, requests: Sequence[Request], options: DecodeOptions, counters: Counters
+        self, requests: Sequence[Request], options: DecodeOptions, counters: Counters, done: Done | None
     ) -> list[list[Hypothesis]] | None:
         """Search as the decode loop does, to the end; see
         :meth:`~edgeformer_runtime.decoding.session.WholeSearchSession.search`."""
@@ -129,6 +129,11 @@ class KernelSession(BundleSession):
         encoded = time.perf_counter()
         begin = np.array([[*self.special.start, *request.prefix] for request in requests], np.int64)
         stops = [request.stop for request in requests]
+
+        def ended(index: int, found: list[Found]) -> None:
+            if found and done:  # it was not given up
+                done(index, _hypotheses(requests[index], found, options))
+
         try:
             found = batch.search(
                 begin,
@@ -136,18 +141,19 @@ class KernelSession(BundleSession):
                 np.array([request.log_probability or 0.0 for request in requests]),
                 self._search_options(requests[0], options, restricted=listed is not None),
                 (lambda index: (stop := stops[index]) is not None and stop.is_set()) if any(stops) else None,
+                ended if done else None,
             )
         except FloatingPointError:
             raise ModelError("No token has a finite logit: the model's weights are damaged.") from None
         except edgeformer_kernels.KernelError as error:
             raise ModelError(f"The kernels cannot search: {error}.") from None
-        ended = time.perf_counter()
+        searched = time.perf_counter()
         steps = [len(hypotheses[0].ids) + hypotheses[0].finished for hypotheses in found if hypotheses]
         counters.batches += 1
         counters.steps += max(steps, default=0)
         counters.row_steps += sum(steps) * options.beam_size
         counters.encoder_seconds += encoded - started
-        counters.decoder_seconds += ended - encoded
+        counters.decoder_seconds += searched - encoded
         counters.peak_state_bytes = max(counters.peak_state_bytes, batch.nbytes)
         results = [_hypotheses(*each, options) for each in zip(requests, found, strict=True)]
         counters.batch_seconds += time.perf_counter() - started
@@ -170,6 +176,8 @@ class KernelSession(BundleSession):
             end=special.eos,
             suppressed=() if restricted else special.suppress,
             forbidden=() if restricted else special.forbid,
+            loop_repeats=options.max_ngram_repeats,
+            loop_given=given,
         )
 
     @property
@@ -236,7 +244,6 @@ def _is_plain(options: DecodeOptions) -> bool:
     return not (
         options.is_sampling
         or options.coverage_penalty
-        or options.max_ngram_repeats
         or options.min_length
         or options.no_repeat_ngram_size
         or options.repetition_penalty != 1

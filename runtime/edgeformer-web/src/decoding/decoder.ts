@@ -123,6 +123,8 @@ export class Decoder {
       end: this.special.eos,
       suppressed: isListed ? [] : this.special.suppress,
       forbidden: isListed ? [] : this.special.forbid,
+      loopRepeats: options.maxNgramRepeats,
+      loopGiven: request.prefix.length,
     };
   }
 
@@ -175,7 +177,6 @@ async function breathe(signal: AbortSignal | undefined): Promise<void> {
 /** Whether nothing changes logits, and nothing but the rules of beam search decides. */
 function isPlain(options: ReadyOptions): boolean {
   return !(
-    options.maxNgramRepeats ||
     options.minLength ||
     options.noRepeatNgramSize ||
     options.repetitionPenalty !== 1 ||

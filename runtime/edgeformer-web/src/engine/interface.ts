@@ -31,6 +31,10 @@ export interface PlainSearch {
   suppressed: readonly number[];
   /** Tokens that are never generated, but have probabilities. */
   forbidden: readonly number[];
+  /** A hypothesis ends unfinished when it ends with the same tokens so often in a row; 0 for never. */
+  loopRepeats: number;
+  /** Tokens at the end of what the target begins with that count for this, too. */
+  loopGiven: number;
 }
 
 /** A sentence to search for. */

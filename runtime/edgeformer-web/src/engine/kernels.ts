@@ -7,7 +7,7 @@ import type { Engine, EngineBatch, Hypothesis, Listing, PlainSearch, SearchSente
 import { type KernelExports, Places, startKernels, type WasmSource } from "./wasm.js";
 
 const PROBLEM_BYTES = 256;
-const OPTIONS_BYTES = 120;
+const OPTIONS_BYTES = 136;
 const RESULTS_BYTES = 28;
 const NOT_FINITE = 2;
 
@@ -78,6 +78,7 @@ export class Kernels implements Engine {
         this.places.doubles("initial", initial),
         this.#options(options),
         0,
+        0,
         results.place,
       );
       if (outcome === NOT_FINITE)
@@ -138,6 +139,8 @@ export class Kernels implements Engine {
     view.setBigInt64(96, BigInt(suppressed.length), true);
     view.setUint32(104, forbiddenPlace, true);
     view.setBigInt64(112, BigInt(forbidden.length), true);
+    view.setBigInt64(120, BigInt(options.loopRepeats), true);
+    view.setBigInt64(128, BigInt(options.loopGiven), true);
     return place;
   }
 

@@ -41,6 +41,7 @@ export interface KernelExports {
     initial: number,
     options: number,
     stopped: number,
+    ended: number,
     results: number,
   ): number;
 }
