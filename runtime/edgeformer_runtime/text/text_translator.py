@@ -6,16 +6,17 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Unpack, get_args
 
-from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, check_count
+from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, changed, check_count
 from edgeformer_runtime.decoding.requests import Cancel, Stop
 from edgeformer_runtime.engine.session import BundleSession
 from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.limits import MAX_OPTION
 from edgeformer_runtime.source import refuse_string
+from edgeformer_runtime.target import with_ids
 from edgeformer_runtime.text.block import Block, Item, Span, overlapping, read, without_items
 from edgeformer_runtime.text.glossary import Glossary
 from edgeformer_runtime.text.markup import html_parts
@@ -90,17 +91,19 @@ class TextTranslator:
         Raises:
             OptionError: a name is unknown, or a token is not in the target vocabulary.
         """
-        if options is None:
-            options = self.translator.defaults
-            if not options.max_ngram_repeats:
-                options = replace(options, max_ngram_repeats=LOOP_REPEATS)
-            if not options.max_len_a and not options.max_len_b:
-                options = replace(options, max_len_a=LONGEST_RATIO, max_len_b=LONGEST_REST)
-            options = replace(options, return_token_scores=True)
-        if changes:
-            own = self.translator.options(**changes)
-            options = replace(options, **{name: getattr(own, name) for name in changes})
-        return options
+        return with_ids(
+            self.translator.target_tokenizer, changed(self._defaults if options is None else options, changes)
+        )
+
+    @cached_property
+    def _defaults(self) -> DecodeOptions:
+        options = self.translator.defaults
+        own = DecodeChanges(return_token_scores=True)
+        if not options.max_ngram_repeats:
+            own["max_ngram_repeats"] = LOOP_REPEATS
+        if not options.max_len_a and not options.max_len_b:
+            own |= {"max_len_a": LONGEST_RATIO, "max_len_b": LONGEST_REST}
+        return changed(options, own)
 
     def translate(
         self,
