@@ -115,10 +115,13 @@ def build(target: str | None, out: Path, extra: Sequence[Path] = (), flags: Sequ
         flags: for the compiler.
 
     Raises:
-        SystemExit: there is no compiler, or it fails.
+        SystemExit: there are no kernels for this machine, there is no compiler, or it fails.
     """
+    name = target or this_system()
+    if name not in TARGETS:
+        raise SystemExit(f"There are no kernels for {name}, but for {', '.join(TARGETS)}.")
     out.mkdir(parents=True, exist_ok=True)
-    library = out / TARGETS[target or this_system()][1]
+    library = out / TARGETS[name][1]
     link = ["-shared", "-s"]
     if library.suffix == ".wasm":  # is downloaded with every page, so it has no code that is never run
         link, flags = WEBASSEMBLY, ["-DEDGEFORMER_NOT_PORTABLE", *flags]

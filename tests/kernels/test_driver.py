@@ -82,6 +82,13 @@ def test_every_compiler_finds_the_instruction_sets(by: str, tmp_path: Path, monk
     assert library.edgeformer_levels().decode().split() == [*x86, *arm, "portable"]
 
 
+def test_other_systems_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = compiling(None)
+    monkeypatch.setattr(module, "this_system", lambda: "riscv64-linux")
+    with pytest.raises(SystemExit, match=r"There are no kernels for riscv64-linux, but for x86_64-linux, .*"):
+        module.build(None, tmp_path)
+
+
 @pytest.mark.parametrize("shape", TINY)
 def test_damaged_models_are_refused_or_run(shape: str, sanitized: Path, tmp_path: Path) -> None:
     case = write_case(tmp_path / "case", TINY[shape], (3, 1))

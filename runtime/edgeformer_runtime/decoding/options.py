@@ -360,4 +360,4 @@ def changed(options: DecodeOptions, changes: DecodeChanges) -> DecodeOptions:
     if unknown := [f"`{name}`" for name in changes if name not in valid]:
         plural = "s" if len(unknown) > 1 else ""
         raise OptionError(f"Unknown option{plural} {', '.join(unknown)}. Valid options: {', '.join(valid)}.")
-    return replace(options, **changes)
+    return replace(options, **changes) if changes else options
