@@ -245,7 +245,22 @@ def apply_overrides(tree: dict[str, Any], overrides: Sequence[str]) -> None:
         ConfigError: an override has another form.
     """
     for override in overrides:
-        _apply_override(tree, override)
+        key, separator, value = override.partition("=")
+        *sections, name = key.strip().split(".")
+        if not separator or not all((*sections, name)):
+            raise ConfigError(
+                f"`--set {override}` must have the form section.key=value, for example train.max_steps=500."
+            )
+        try:
+            parsed: Any = tomllib.loads(f"value = {value.strip()}")["value"]
+        except tomllib.TOMLDecodeError:
+            parsed = value.strip()
+        node = tree
+        for section in sections:
+            node = node.setdefault(section, {})
+            if not isinstance(node, dict):
+                raise ConfigError(f"`--set {override}`: `{section}` is a value, not a section.")
+        node[name] = parsed
 
 
 def recipe_from_tree(tree: dict[str, Any], origin: str) -> Recipe:
@@ -289,20 +304,3 @@ def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:
             problems.append(f"`{key}` takes one tab-separated file or two aligned files, but has {len(files)}")
     if problems:
         raise ConfigError(f"Recipe `{origin}`: " + "; ".join(problems) + ".")
-
-
-def _apply_override(tree: dict[str, Any], override: str) -> None:
-    key, separator, value = override.partition("=")
-    parts = key.strip().split(".")
-    if not separator or not all(parts):
-        raise ConfigError(f"`--set {override}` must have the form section.key=value, for example train.max_steps=500.")
-    try:
-        parsed: Any = tomllib.loads(f"value = {value.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
-        parsed = value.strip()
-    node = tree
-    for part in parts[:-1]:
-        node = node.setdefault(part, {})
-        if not isinstance(node, dict):
-            raise ConfigError(f"`--set {override}`: `{part}` is a value, not a section.")
-    node[parts[-1]] = parsed

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from edgeformer.errors import ConfigError
-from edgeformer_bench.timer import Timing, alternate, timed
+from edgeformer_bench.timer import Timing, alternate_heats, timed
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.decoding.loop import Counters
 from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
@@ -124,7 +124,7 @@ def benchmark(
     manifest = translator.bundle.manifest
     return BenchmarkResult(
         bundle=str(bundle),
-        precision="+".join(sorted(set(manifest.precision.values()))),
+        precision=manifest.precisions,
         bytes=translator.bundle.nbytes,
         machine=machine_summary(),
         onnxruntime=ENGINE_VERSION,
@@ -164,5 +164,5 @@ def _calls(
         translator.translate(batch, beam_size=beam_size, return_scores=False, counters=counters[-1])
 
     turns = {index: timed(partial(translate, batch)) for index, batch in enumerate(batches)}
-    seconds = alternate(turns, rounds=options.repeat, warmup=options.warmup, progress=progress)
+    (seconds,) = alternate_heats([turns], rounds=options.repeat, warmup=options.warmup, progress=progress)
     return [value for values in seconds.values() for value in values], counters[options.warmup * len(batches) :]

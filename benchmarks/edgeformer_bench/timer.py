@@ -49,19 +49,6 @@ class Timing(msgspec.Struct, kw_only=True, frozen=True):
         )
 
 
-def alternate(
-    turns: Mapping[Name, Callable[[], Result]],
-    *,
-    rounds: int,
-    warmup: int = 1,
-    seconds: float = math.inf,
-    progress: Callable[[float], None] = lambda fraction: None,
-) -> dict[Name, list[Result]]:
-    """Let every contestant take one turn per round; see :func:`alternate_heats`."""
-    (results,) = alternate_heats([turns], rounds=rounds, warmup=warmup, seconds=seconds, progress=progress)
-    return results
-
-
 def alternate_heats(
     heats: Sequence[Mapping[Name, Callable[[], Result]]],
     *,

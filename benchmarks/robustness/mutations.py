@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from edgeformer_runtime import protobuf
+from edgeformer_runtime.bundle import protobuf
 
 HOSTILE: list[Any] = [
     None,

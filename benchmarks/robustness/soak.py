@@ -27,11 +27,11 @@ from edgeformer_bench.load.report import Result, conclude, json_option
 from edgeformer_runtime.cli.output import counting
 from edgeformer_runtime.engine.session import BundleSession
 from edgeformer_runtime.errors import SessionError
+from edgeformer_runtime.limits import MIB
 from edgeformer_runtime.translator import Translator
 from robustness.allocated import allocated
 from tests.store import COMMITTED, CPU_PRECISIONS
 
-MIB = 2**20
 SAMPLES = 200
 """Samples of a stage."""
 LIMITS = {

@@ -18,6 +18,7 @@ import numpy as np
 from edgeformer_runtime.attention import Attention
 from edgeformer_runtime.engine.session import BundleSession
 from edgeformer_runtime.errors import EdgeformerError
+from edgeformer_runtime.limits import MIB
 from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.selfcheck.operators import check_operators
 from edgeformer_runtime.translation import Translation
@@ -33,7 +34,6 @@ VERIFIED_EVERY = 16
 MAX_MESSAGE = 2000
 UNPRINTABLE = frozenset({"Cc", "Cs", "Zl", "Zp"})
 """Categories of characters that an error may not have: control characters, surrogates and line separators."""
-MIB = 2**20
 
 
 class Use(msgspec.Struct, frozen=True):

@@ -232,11 +232,11 @@ def begins(path: Path, check: Callable[[Reader], bool]) -> bool:
         return False
 
 
-def read_json(path: Path, kind: type[T], limit: int = MAX_TEXT) -> T:
+def read_json(path: Path, kind: type[T]) -> T:
     """Read a JSON file that has a value of a type."""
     try:
         # Some files have NaN or infinity, which msgspec's own parser does not take.
-        return msgspec.convert(json.loads(read_bytes(path, limit)), kind)
+        return msgspec.convert(json.loads(read_bytes(path, MAX_TEXT)), kind)
     except (ValueError, RecursionError) as error:
         raise ImporterError(f"`{path}` is damaged: {error}. Download it again.") from None
 

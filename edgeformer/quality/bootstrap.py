@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from edgeformer.quality.scores import bleu_metric
 
 RESAMPLES = 1000
+SEED = 0
+"""Of the resampling, so that the same values have the same interval."""
 MAX_VALUES = 1_000_000
 """Number of times that are resampled at once, which bounds the memory."""
 ORDERS = 4
@@ -47,18 +49,18 @@ def corpus_bleu(sums: NDArray[np.int64]) -> NDArray[np.float64]:
     return bleu
 
 
-def resampled_bleu(counts: BleuCounts, seed: int = 0) -> NDArray[np.float64]:
+def resampled_bleu(counts: BleuCounts) -> NDArray[np.float64]:
     """Compute BLEU on :data:`RESAMPLES` texts of N sentences drawn with replacement, ``(N, 10)`` to ``(RESAMPLES,)``.
 
-    The draws depend only on N and the seed, so the results of two systems on the same text are paired.
+    The draws depend only on N, so the results of two systems on the same text are paired.
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(SEED)
     sentences = len(counts)
     draws = generator.multinomial(sentences, np.full(sentences, 1 / sentences), size=RESAMPLES)
     return corpus_bleu(draws @ counts)
 
 
-def difference_interval(first: BleuCounts, second: BleuCounts, seed: int = 0) -> Interval:
+def difference_interval(first: BleuCounts, second: BleuCounts) -> Interval:
     """Compute the confidence interval of the first system's BLEU minus the second's.
 
     Paired bootstrap (Koehn 2004, "Statistical significance tests for machine translation evaluation"). A difference is
@@ -67,12 +69,11 @@ def difference_interval(first: BleuCounts, second: BleuCounts, seed: int = 0) ->
     Args:
         first: statistics of one system.
         second: statistics of the other system on the same sentences.
-        seed: seed of the resampling; the same seed gives the same result.
     """
-    return interval_of(resampled_bleu(first, seed) - resampled_bleu(second, seed))
+    return interval_of(resampled_bleu(first) - resampled_bleu(second))
 
 
-def median_interval(values: NDArray[np.float64], seed: int = 0) -> Interval | None:
+def median_interval(values: NDArray[np.float64]) -> Interval | None:
     """Compute the confidence interval of the median of times, or of the ratios of paired times.
 
     Rounds and calls are resampled independently of each other (Owen 2007, "The pigeonhole bootstrap"), since both the
@@ -80,14 +81,13 @@ def median_interval(values: NDArray[np.float64], seed: int = 0) -> Interval | No
 
     Args:
         values: one value for each round and call, ``(rounds, calls)``.
-        seed: seed of the resampling; the same seed gives the same result.
 
     Returns:
         The interval, or ``None`` for a single value.
     """
     if values.size < 2:
         return None
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(SEED)
     medians: list[float] = []
     chunk = max(1, MAX_VALUES // values.size)
     for start in range(0, RESAMPLES, chunk):

@@ -103,4 +103,4 @@ def kind_of(translator: AnyTranslator) -> str:
     session = translator.session
     if not isinstance(session, BundleSession):
         return "torch"
-    return f"bundle {'+'.join(sorted(set(session.bundle.manifest.precision.values())))}"
+    return f"bundle {session.bundle.manifest.precisions}"

@@ -44,13 +44,12 @@ class PeriodReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fie
     """Whether the increase is large enough that whole texts get a period."""
 
 
-def measure_period(translator: Translator, texts: Sequence[str], count: int = SENTENCES) -> PeriodReport | None:
+def measure_period(translator: Translator, texts: Sequence[str]) -> PeriodReport | None:
     """Translate a sample without and with a period after each sentence.
 
     Args:
         translator: the bundle.
         texts: sentences; of those with a period, it is removed. If there are not enough, the others are translated.
-        count: maximum number of sentences that are translated.
 
     Returns:
         The difference; ``None`` with fewer than two sentences.
@@ -60,7 +59,7 @@ def measure_period(translator: Translator, texts: Sequence[str], count: int = SE
     others = texts if len(statements) < ENOUGH else []
     bare = [text for text in dict.fromkeys([*statements, *others]) if lacks_period(text)]
     too_long = translator.too_long([text + mark for text in bare])
-    bare = spread([text for index, text in enumerate(bare) if index not in too_long], count)
+    bare = spread([text for index, text in enumerate(bare) if index not in too_long], SENTENCES)
     if len(bare) < 2:
         return None
     marked = [text + mark for text in bare]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from edgeformer_runtime.decoding.forced_steps import score_batches
+from edgeformer_runtime.decoding.options import TokensOrText, check_count
 from edgeformer_runtime.decoding.session import StepSession, longest_target
-from edgeformer_runtime.errors import InputError
+from edgeformer_runtime.errors import InputError, OptionError
+from edgeformer_runtime.limits import MAX_OPTION
 from edgeformer_runtime.source import Source
+from edgeformer_runtime.target import target_ids
 from edgeformer_runtime.tokenizer import Tokenizer
 
 
@@ -41,7 +44,7 @@ def score_targets(
     session: StepSession,
     tokenizer: Tokenizer,
     sources: Sequence[Source],
-    targets: Sequence[tuple[int, ...]],
+    targets: Iterable[TokensOrText],
     *,
     end_token: bool,
     max_batch_tokens: int,
@@ -52,18 +55,23 @@ def score_targets(
         session: the model.
         tokenizer: tokenizer of the target side.
         sources: texts and their ids.
-        targets: ids of the translation of each, without the end token.
+        targets: translation of each, without the end token.
         end_token: score the end token too.
         max_batch_tokens: maximum batch size in tokens, those of the longer side.
 
     Raises:
         InputError: a text is blank although its translation is not, or a translation has more tokens than the model can
             write.
+        OptionError: there is not one translation per text, or one cannot be encoded.
     """
+    check_count("max_batch_tokens", max_batch_tokens, 1, MAX_OPTION)
+    if not isinstance(targets, Iterable) or isinstance(targets, str | bytes):
+        raise OptionError(f"`targets` must be a list with one translation per text, but is {targets!r}.")
+    given = target_ids(tokenizer, list(targets), len(sources))
     end = (session.special.eos,) if end_token else ()
     limit = longest_target(session)
-    ids = [(*target, *end) if source.ids else () for source, target in zip(sources, targets, strict=True)]
-    for index, (source, target) in enumerate(zip(sources, targets, strict=True)):
+    ids = [(*target, *end) if source.ids else () for source, target in zip(sources, given, strict=True)]
+    for index, (source, target) in enumerate(zip(sources, given, strict=True)):
         if target and not source.ids:
             raise InputError(index, "is blank, but its translation is not; a blank text has a blank translation.")
         if len(ids[index]) > limit:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from edgeformer_runtime.errors import InputError, InputTooLongError, OptionError
 from edgeformer_runtime.tokenizer import Tokenizer
@@ -37,10 +37,13 @@ def encode_sources(
         truncate: truncate texts that are too long, rather than raise an error.
 
     Raises:
-        InputError: a text is not valid Unicode.
+        InputError: a text is not a string of valid Unicode.
         InputTooLongError: a text has more than ``max_length`` tokens and ``truncate`` is not set.
         OptionError: ``max_length`` leaves no room for a text that must be truncated.
     """
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(index, f"must be a string, but is {text!r}.")
     around = tokenizer.prefix_length + tokenizer.suffix_length
     sources = []
     for index, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts, special_tokens=True), strict=True)):
@@ -59,38 +62,6 @@ def encode_sources(
             sources.append(Source(text, (*ids[: end - surplus], *ids[end:]), surplus))
         else:
             raise InputTooLongError(index, len(ids), max_length)
-    return sources
-
-
-def sources_or_errors(
-    encode: Callable[[int, int], list[Source]], count: int, first: int, on_error: OnError
-) -> Sequence[Source | InputError]:
-    """Encode texts; if errors are returned, one takes the place of each text that cannot be translated.
-
-    Args:
-        encode: encodes a range of the texts, from the first number up to the second; the index of an error counts from
-            the first.
-        count: number of texts.
-        first: position of the first text in a stream, for errors.
-        on_error: whether an error is raised or returned.
-
-    Raises:
-        InputError: a text cannot be translated, and errors are raised.
-        OptionError: ``on_error`` has another value.
-    """
-    if on_error not in get_args(OnError):
-        raise OptionError(f"`on_error` must be one of {', '.join(get_args(OnError))}, but is {on_error!r}.")
-    try:
-        return encode(0, count)
-    except InputError as error:
-        if on_error == "raise":
-            raise error.at(first + error.index) from None
-    sources: list[Source | InputError] = []
-    for index in range(count):
-        try:
-            sources += encode(index, index + 1)
-        except InputError as error:
-            sources.append(error.at(first + index))
     return sources
 
 

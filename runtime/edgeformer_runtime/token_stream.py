@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edgeformer_runtime.decoding.loop import Counters, search_steps
-from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Stop, make_requests
-from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.decoding.session import StepSession
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from edgeformer_runtime.sentences import Sentences
     from edgeformer_runtime.translation import Translation
 
 
@@ -36,40 +35,29 @@ class TokenStep:
     """The complete translation, with the last step."""
 
 
-def token_steps(
-    session: StepSession,
-    tokenizer: Tokenizer,
-    source: Sequence[int],
-    prefix: Sequence[int],
-    options: DecodeOptions,
-    stop: Stop,
-) -> Iterator[tuple[TokenStep, Hypothesis | None]]:
-    """Decode a sentence step by step.
+def token_steps(session: StepSession, tokenizer: Tokenizer, sentence: Sentences, stop: Stop) -> Iterator[TokenStep]:
+    """Decode a sentence step by step, greedily or by sampling.
 
     Args:
         session: the model.
         tokenizer: tokenizer of the target side.
-        source: token ids, end token included.
-        prefix: ids of the target prefix.
-        options: how to choose tokens; greedily or by sampling.
+        sentence: a call with one sentence.
         stop: asked before each step whether the sentence has to be given up.
-
-    Yields:
-        Each step, and with the last one the whole translation, with scores of tokens if the options say so.
 
     Raises:
         OptionError: an option is out of range, or is one of beam search or for several hypotheses.
         StoppedError: the sentence was given up.
     """
-    requests = make_requests(session, [source], [prefix], options, [stop])
+    options = sentence.options
+    requests = make_requests(session, sentence.sources, sentence.prefixes, options, [stop])
     if options.beam_size != 1 or options.n_best != 1 or options.return_alternatives or options.coverage_penalty:
         raise OptionError(
             "A translation can be streamed only with `beam_size` 1 and `n_best` 1, without `return_alternatives` and "
             "`coverage_penalty`."
         )
     stop.check()
-    hypothesis = None
     for search in search_steps(session, requests, replace(options, return_token_scores=True), Counters()):
+        translation = None
         if search.is_finished:
             (found,) = search.finish()
             if not found:
@@ -78,7 +66,8 @@ def token_steps(
             ids = [*hypothesis.ids, *[session.special.eos] * hypothesis.finished]
             scores = hypothesis.token_scores or ()
             hypothesis = hypothesis if options.return_token_scores else replace(hypothesis, token_scores=None)
+            (translation,) = sentence.translations([[hypothesis]])
         else:
             ids, scores = search.history[0].tolist(), tuple(search.token_scores[0].tolist())
-        step = TokenStep(ids[-1], tokenizer.tokens(ids[-1:])[0], scores[-1], tokenizer.decode(ids), search.is_finished)
-        yield step, hypothesis
+        text = tokenizer.decode(ids) if translation is None else translation.text
+        yield TokenStep(ids[-1], tokenizer.tokens(ids[-1:])[0], scores[-1], text, translation is not None, translation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from edgeformer_runtime.errors import InputError, StoppedError
@@ -87,6 +87,12 @@ class Translation:
     def score(self) -> float | None:
         """Score of the best hypothesis."""
         return self.best.score
+
+    def at(self, first: int) -> Translation:
+        """Return the same translation; the index of its error counts from a text that is ``first`` before this call."""
+        if not isinstance(self.error, InputError):
+            return self
+        return replace(self, error=self.error.at(first + self.error.index))
 
     def __repr__(self) -> str:
         result = f"error={self.error!r}" if self.error is not None else ", ".join(map(repr, self.hypotheses))

@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Generic, Self, Unpack
 
 from msgspec.structs import asdict
 
-from edgeformer_runtime.attention import Attention, attended, attention_of, attentive
-from edgeformer_runtime.bundle.open import Bundle, open_bundle
+from edgeformer_runtime.attention import Attention, attention_of
+from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.signature import Key
 from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizers
 from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, TokensOrText, changed, check_count
-from edgeformer_runtime.decoding.requests import Cancel, Stop, check_prefix, length_limit
-from edgeformer_runtime.decoding.search import Hypothesis
+from edgeformer_runtime.decoding.requests import Cancel, Stop, length_limit
 from edgeformer_runtime.decoding.session import StepSession
 from edgeformer_runtime.engine.cpus import divide_cpus
 from edgeformer_runtime.engine.session import BundleSession, chosen_engine, open_session
 from edgeformer_runtime.errors import InputError, OptionError
-from edgeformer_runtime.limits import MAX_OPTION, MAX_THREADS, MAX_WORKERS
+from edgeformer_runtime.limits import MAX_THREADS, MAX_WORKERS
 from edgeformer_runtime.scores import Score, score_targets
-from edgeformer_runtime.source import OnError, Source, encode_sources, listed, refuse_string, sources_or_errors
-from edgeformer_runtime.target import prefix_ids, target_ids, with_ids
+from edgeformer_runtime.sentences import Sentences, stops_of
+from edgeformer_runtime.source import OnError, Source, encode_sources, listed, refuse_string
+from edgeformer_runtime.target import with_ids
 from edgeformer_runtime.token_stream import TokenStep, token_steps
 from edgeformer_runtime.tokenizer import Tokenizer
-from edgeformer_runtime.translation import BLANK, TextHypothesis, Translation
-from edgeformer_runtime.workspace.names import find_bundle
+from edgeformer_runtime.translation import Translation
+from edgeformer_runtime.workspace.names import opened_bundle
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # whose default makes `Translator` short for `Translator[BundleSession]`
@@ -129,12 +129,7 @@ class Translator(Generic[SessionT_co]):
         """
         check_count("workers", workers, 0, MAX_WORKERS)
         check_count("threads", threads, 0, MAX_THREADS)
-        if not isinstance(bundle, Bundle):
-            if not isinstance(bundle, str | Path):
-                raise OptionError(f"`bundle` must be a path or an opened bundle, but is {bundle!r}.")
-            bundle = open_bundle(find_bundle(bundle), trusted_keys=trusted_keys)
-        elif trusted_keys is not None:
-            raise OptionError("`trusted_keys` has no effect on an opened bundle; pass it to `open_bundle`.")
+        bundle = opened_bundle(bundle, trusted_keys)
         engine = chosen_engine(bundle, engine, device)
         most_threads = 1 if engine == "kernels" else MAX_THREADS
         threads, workers = divide_cpus(
@@ -198,7 +193,7 @@ class Translator(Generic[SessionT_co]):
         Raises:
             OptionError: a name is unknown, or a token is not in the target vocabulary.
         """
-        return with_ids(self.target_tokenizer, changed(self.defaults, changes))
+        return self._chosen(None, changes)
 
     def encode(self, texts: Iterable[str], *, max_length: int | None = None) -> list[Source]:
         """Encode texts to the token ids that the model reads.
@@ -213,9 +208,6 @@ class Translator(Generic[SessionT_co]):
             OptionError: ``texts`` is not iterable, or a single string.
         """
         texts = listed(texts)
-        for index, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise InputError(index, f"must be a string, but is {text!r}.")
         limit, truncate = self.session.max_source_length, self.truncate
         if max_length is not None and max_length <= limit:
             limit, truncate = max_length, True
@@ -264,13 +256,20 @@ class Translator(Generic[SessionT_co]):
             TimedOutError: the translation took longer than ``timeout``.
         """
         texts = listed(texts)
-        if cancel is None or callable(cancel):
-            stops = [Stop(cancel, timeout)] * len(texts) if cancel or timeout is not None else None
-        elif isinstance(cancel, Sequence) and len(cancel) == len(texts):
-            stops = [Stop(each, timeout) for each in cancel]
-        else:
-            raise OptionError(f"`cancel` must be a function, or a list with one per text, but is {cancel!r}.")
-        return self._translated(texts, 0, options, target_prefix, counters, on_error, changes, stops, done)
+        sentences = Sentences(
+            self, texts, self._chosen(options, changes), target_prefix, on_error, stops_of(cancel, timeout, len(texts))
+        )
+        decoded = decode(
+            self.session,
+            sentences.sources,
+            sentences.options,
+            counters,
+            prefixes=sentences.prefixes,
+            workers=self.workers,
+            stops=sentences.stops,
+            done=sentences.done(done),
+        )
+        return sentences.translations(decoded)
 
     def translate_stream(
         self,
@@ -317,13 +316,23 @@ class Translator(Generic[SessionT_co]):
     ) -> Iterator[list[Translation]]:
         """Translate blocks of texts as they arrive; see :meth:`translate`. The index of an error counts from the first
         text of the first block, and ``timeout`` from the first block."""
-        done, stop = 0, Stop(cancel, timeout) if cancel or timeout is not None else None
+        first, stop = 0, Stop(cancel, timeout)
         for block in blocks:
-            texts = listed(block)
-            stops = None if stop is None else [stop] * len(texts)
-            translations = self._translated(texts, done, options, target_prefix, counters, on_error, changes, stops)
-            done += len(translations)
-            yield translations
+            try:
+                translations = self.translate(
+                    block,
+                    options,
+                    target_prefix=target_prefix,
+                    counters=counters,
+                    on_error=on_error,
+                    timeout=stop.seconds_left,
+                    cancel=cancel,
+                    **changes,
+                )
+            except InputError as error:
+                raise error.at(first + error.index) from None
+            yield [translation.at(first) for translation in translations]
+            first += len(translations)
 
     def translate_tokens(
         self,
@@ -355,105 +364,14 @@ class Translator(Generic[SessionT_co]):
             SessionError: the translator is closed, or was opened before a fork.
             CanceledError, TimedOutError: see :meth:`translate`.
         """
+        options = replace(self.defaults, beam_size=1) if options is None else options
         stop = Stop(cancel, timeout)
-        defaults = replace(self.defaults, beam_size=1) if options is None else options
-        options = with_ids(self.target_tokenizer, changed(defaults, changes))
-        options.verify()
-        (given,) = prefix_ids(self.target_tokenizer, [target_prefix], 1)
-        (source,) = self._encoded([text], [given], 0, options, "raise")
-        if not (isinstance(source, Source) and source.ids):
-            return
-        for step, hypothesis in token_steps(self.session, self.target_tokenizer, source.ids, given, options, stop):
-            if hypothesis is None:
-                yield step
-            else:
-                translation = Translation(source, (self._detokenized(hypothesis),))
-                (translation,) = self._attended([translation], options)
-                yield replace(step, text=translation.text, translation=translation)
+        sentence = Sentences(self, [text], self._chosen(options, changes), [target_prefix], "raise", [stop])
+        if sentence.sources:
+            yield from token_steps(self.session, self.target_tokenizer, sentence, stop)
 
-    def _translated(
-        self,
-        texts: list[str],
-        first: int,
-        options: DecodeOptions | None,
-        target_prefix: str | Sequence[TokensOrText | None] | None,
-        counters: Counters | None,
-        on_error: OnError,
-        changes: DecodeChanges,
-        stops: Sequence[Stop] | None,
-        done: Callable[[int, Translation], object] | None = None,
-    ) -> list[Translation]:
-        """Translate texts of which the first is at a position in a stream; see :meth:`translate`."""
-        options = with_ids(self.target_tokenizer, changed(self.defaults if options is None else options, changes))
-        options.verify()
-        if options.return_attention or options.replace_unknowns or options.coverage_penalty:
-            attentive(self.session)  # a bundle without attention is an error before any work
-        prefixes = prefix_ids(self.target_tokenizer, target_prefix, len(texts))
-        sources = self._encoded(texts, prefixes, first, options, on_error)
-        own_stops: Sequence[Stop | None] = [None] * len(texts) if stops is None else stops
-        read = [
-            (index, source, prefix, stop)
-            for index, (source, prefix, stop) in enumerate(zip(sources, prefixes, own_stops, strict=True))
-            if isinstance(source, Source) and source.ids
-        ]
-
-        def complete(number: int, hypotheses: Sequence[Hypothesis]) -> None:
-            index, source, *_ = read[number]
-            if done is not None:
-                done(index, Translation(source, tuple(map(self._detokenized, hypotheses))))
-
-        decoded = iter(
-            decode(
-                self.session,
-                [source.ids for _, source, _, _ in read],
-                options,
-                counters,
-                prefixes=[prefix for _, _, prefix, _ in read],
-                workers=self.workers,
-                stops=[stop for *_, stop in read],
-                done=None if done is None or _needs_attention(options) else complete,
-            )
-        )
-        translations = []
-        for index, (text, source) in enumerate(zip(texts, sources, strict=True)):
-            if isinstance(source, InputError):
-                translations.append(Translation(Source(text, ()), (), source))
-            elif source.ids:
-                hypotheses, error = next(decoded), stops[index].error if stops else None
-                if not hypotheses and error and on_error == "raise":
-                    raise error
-                error = None if hypotheses else error
-                translations.append(Translation(source, tuple(map(self._detokenized, hypotheses)), error))
-            else:
-                blank = replace(BLANK, token_scores=() if options.return_token_scores else None)
-                translations.append(Translation(source, (blank,)))
-        return self._attended(translations, options)
-
-    def _attended(self, translations: list[Translation], options: DecodeOptions) -> list[Translation]:
-        """Add what the options say of attention weights."""
-        if not _needs_attention(options):
-            return translations
-        return attended(self.session, (self.source_tokenizer, self.target_tokenizer), translations, options)
-
-    def _encoded(
-        self,
-        texts: list[str],
-        prefixes: Sequence[Sequence[int]],
-        first: int,
-        options: DecodeOptions,
-        on_error: OnError,
-    ) -> Sequence[Source | InputError]:
-        """Encode texts whose translations begin with ``prefixes``; see :func:`sources_or_errors`."""
-        limit = length_limit(self.session, options)
-
-        def encoded(begin: int, end: int) -> list[Source]:
-            sources = self.encode(texts[begin:end], max_length=options.max_input_length)
-            for index, (source, prefix) in enumerate(zip(sources, prefixes[begin:end], strict=True)):
-                if source.ids:
-                    check_prefix(index, prefix, limit)
-            return sources
-
-        return sources_or_errors(encoded, len(texts), first, on_error)
+    def _chosen(self, options: DecodeOptions | None, changes: DecodeChanges) -> DecodeOptions:
+        return with_ids(self.target_tokenizer, changed(self.defaults if options is None else options, changes))
 
     def score(
         self,
@@ -481,13 +399,13 @@ class Translator(Generic[SessionT_co]):
             InputTooLongError: a text has more tokens than the model accepts, and ``truncate`` is not set.
             OptionError: there is not one translation per text, or one cannot be encoded.
         """
-        check_count("max_batch_tokens", max_batch_tokens, 1, MAX_OPTION)
-        sources = self.encode(texts)
-        if not isinstance(targets, Iterable) or isinstance(targets, str | bytes):
-            raise OptionError(f"`targets` must be a list with one translation per text, but is {targets!r}.")
-        ids = target_ids(self.target_tokenizer, list(targets), len(sources))
         return score_targets(
-            self.session, self.target_tokenizer, sources, ids, end_token=end_token, max_batch_tokens=max_batch_tokens
+            self.session,
+            self.target_tokenizer,
+            self.encode(texts),
+            targets,
+            end_token=end_token,
+            max_batch_tokens=max_batch_tokens,
         )
 
     def attention(self, translations: Sequence[Translation], *, max_batch_tokens: int = 4096) -> list[Attention]:
@@ -524,22 +442,6 @@ class Translator(Generic[SessionT_co]):
         limit = self.session.max_source_length
         encoded = self.source_tokenizer.encode_batch(texts, special_tokens=True)
         return {index for index, ids in enumerate(encoded) if len(ids) > limit}
-
-    def _detokenized(self, hypothesis: Hypothesis) -> TextHypothesis:
-        ids, tokenizer = hypothesis.ids, self.target_tokenizer
-        return TextHypothesis(
-            tokenizer.decode(ids),
-            tuple(tokenizer.tokens(ids)),
-            ids,
-            hypothesis.score,
-            hypothesis.finished,
-            hypothesis.token_scores,
-        )
-
-
-def _needs_attention(options: DecodeOptions) -> bool:
-    """Whether translations are not complete without attention weights."""
-    return options.return_attention or options.replace_unknowns
 
 
 AnyTranslator = Translator[StepSession]

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from edgeformer_bench.timer import MIN_ROUNDS, Timing, alternate, alternate_heats, timed
+from edgeformer_bench.timer import MIN_ROUNDS, Timing, alternate_heats, timed
 
 
 def test_each_round_starts_with_another_contestant() -> None:
@@ -17,7 +17,9 @@ def test_each_round_starts_with_another_contestant() -> None:
         order.append(name)
         return len(order)
 
-    results = alternate({name: partial(turn, name) for name in "abc"}, rounds=3, warmup=1, progress=done.append)
+    (results,) = alternate_heats(
+        [{name: partial(turn, name) for name in "abc"}], rounds=3, warmup=1, progress=done.append
+    )
     assert "".join(order) == "abc" + "abc" + "bca" + "cab"
     assert results == {"a": [4, 9, 11], "b": [5, 7, 12], "c": [6, 8, 10]}  # without the warm-up
     assert done == sorted(done)
@@ -38,9 +40,9 @@ def test_contestants_of_a_heat_directly_follow_each_other() -> None:
 
 
 def test_a_time_limit_leaves_enough_rounds() -> None:
-    assert alternate({"a": lambda: 0}, rounds=50, seconds=0.0) == {"a": [0] * MIN_ROUNDS}
-    assert alternate({"a": lambda: 0}, rounds=2, seconds=0.0) == {"a": [0] * 2}
-    assert alternate({"a": lambda: 0}, rounds=50, seconds=60.0) == {"a": [0] * 50}
+    assert alternate_heats([{"a": lambda: 0}], rounds=50, seconds=0.0) == [{"a": [0] * MIN_ROUNDS}]
+    assert alternate_heats([{"a": lambda: 0}], rounds=2, seconds=0.0) == [{"a": [0] * 2}]
+    assert alternate_heats([{"a": lambda: 0}], rounds=50, seconds=60.0) == [{"a": [0] * 50}]
 
 
 def test_a_timed_call_returns_its_seconds() -> None:

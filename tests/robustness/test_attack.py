@@ -16,12 +16,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.limits import MIB
 from robustness import attack, mutations, pool
 from robustness.files import FILES, Bundles, Case
 from robustness.outcomes import Outcome
 from robustness.outcomes import Result as CaseResult
 from robustness.texts import TEXT_ATTACK, hostile_text
-from robustness.worker import MIB, guarded, measured
+from robustness.worker import guarded, measured
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory is measured on Linux only")
 

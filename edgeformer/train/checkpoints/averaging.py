@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from edgeformer.config import TrainConfig
-from edgeformer.errors import CheckpointError, TrainingError
+from edgeformer.errors import TrainingError
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.train.checkpoints.weights import load_weights, save_weights
 from edgeformer.train.run import Run, Validation
@@ -47,13 +47,11 @@ def keep_only(folder: Path, steps: Iterable[int]) -> None:
 
 
 def load_average(model: EncoderDecoder, paths: Sequence[Path]) -> None:
-    """Load the mean of several checkpoints into a model; tensors of integers are taken from the first.
+    """Load the mean of one or more checkpoints into a model; tensors of integers are taken from the first.
 
     Raises:
-        CheckpointError: ``paths`` is empty, or a file is missing, damaged, or belongs to another model.
+        CheckpointError: a file is missing, damaged, or belongs to another model.
     """
-    if not paths:
-        raise CheckpointError("There is no checkpoint to average; train until the first validation.")
     total = _state(load_weights(model, paths[0]))
     for path in paths[1:]:
         for name, tensor in _state(load_weights(model, path)).items():

@@ -172,6 +172,11 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
     report: Report = Report()
     """What the exporter did and measured."""
 
+    @property
+    def precisions(self) -> str:
+        """The precisions of all graphs, such as ``int8+int8-block``, for people."""
+        return "+".join(sorted(set(self.precision.values())))
+
 
 class _Revision(msgspec.Struct):
     """The only field that manifests of every revision have."""

@@ -27,8 +27,7 @@ class Bundle:
 
     def __repr__(self) -> str:
         manifest = self.manifest
-        precision = "+".join(sorted(set(manifest.precision.values())))
-        return f"Bundle({str(self.path)!r}, {manifest.family}, {precision}, {self.nbytes / 1e6:.2f} MB)"
+        return f"Bundle({str(self.path)!r}, {manifest.family}, {manifest.precisions}, {self.nbytes / 1e6:.2f} MB)"
 
     def file(self, name: str) -> Path:
         """Path of a listed file.

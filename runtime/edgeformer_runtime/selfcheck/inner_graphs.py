@@ -15,6 +15,7 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.graphs import check_graph
 from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.bundle.open import Bundle
+from edgeformer_runtime.bundle.protobuf import field
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.forced_steps import forced_steps
 from edgeformer_runtime.decoding.session import IntArray
@@ -26,7 +27,6 @@ from edgeformer_runtime.engine.onnx_session import PROVIDERS, SETTINGS
 from edgeformer_runtime.engine.onnx_state import OnnxState
 from edgeformer_runtime.engine.state_tensors import StateTensors
 from edgeformer_runtime.limits import MAX_GRAPH_BYTES
-from edgeformer_runtime.protobuf import field
 from edgeformer_runtime.selfcheck.trace import Fingerprints, Stage, Trace, fingerprints, padded
 
 Names = Mapping[str, Sequence[str]]

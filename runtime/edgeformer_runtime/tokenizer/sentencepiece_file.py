@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from edgeformer_runtime import protobuf
+from edgeformer_runtime.bundle import protobuf
 from edgeformer_runtime.limits import MAX_AFFIX, MAX_CHARSMAP_BYTES, MAX_PIECE_BYTES, MAX_PIECES
 
 SUFFIX = ".spm"

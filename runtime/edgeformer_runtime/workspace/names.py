@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from edgeformer_runtime.bundle.open import Bundle, open_bundle
+from edgeformer_runtime.bundle.signature import Key
 from edgeformer_runtime.contract import MANIFEST_FILE
-from edgeformer_runtime.errors import BundleError, ConfigError
+from edgeformer_runtime.errors import BundleError, ConfigError, OptionError
 from edgeformer_runtime.files import temporary
 from edgeformer_runtime.workspace.model import Model, bundles_in, is_named, read_model, read_models
 
@@ -86,6 +88,22 @@ def find_bundle(argument: str | Path) -> Path:
     if path.parent == Path() and path.name and not path.exists():
         return next((folder / path for folder in model_folders() if is_named(folder / path)), path)
     return path
+
+
+def opened_bundle(bundle: str | Path | Bundle, trusted_keys: Sequence[Key] | None) -> Bundle:
+    """Open a bundle given as a path or as the name of a model, unless it is open already.
+
+    Raises:
+        BundleError, ConfigError: see :func:`~edgeformer_runtime.bundle.open.open_bundle`.
+        OptionError: the bundle is of another type, or opened although keys are given.
+    """
+    if isinstance(bundle, str | Path):
+        return open_bundle(find_bundle(bundle), trusted_keys=trusted_keys)
+    if not isinstance(bundle, Bundle):
+        raise OptionError(f"`bundle` must be a path or an opened bundle, but is {bundle!r}.")
+    if trusted_keys is not None:
+        raise OptionError("`trusted_keys` has no effect on an opened bundle; pass it to `open_bundle`.")
+    return bundle
 
 
 def remove_model(name: str, folders: Sequence[Path] = ()) -> Path:
