@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.contract.reader import Reader
 from tests.contract.test_reader import CASES
-from tests.store import COMMITTED, CPU_PRECISIONS
+from tests.store import COMMITTED
 
 pytest.importorskip("onnx", reason="the conversion needs onnx")
 SOURCES = list(dict.fromkeys(tuple(case["source"]) for case in CASES))
@@ -46,16 +46,23 @@ class OrtReader(Reader):
         return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-@pytest.mark.parametrize("precision", CPU_PRECISIONS)
-def test_converted_graphs_translate_alike(precision: str, tmp_path: Path) -> None:
-    bundle = COMMITTED / precision
-    graphs = converted(bundle, tmp_path / "mobile")
+@pytest.fixture(
+    scope="module",
+    params=["int8", "int4", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fp32", "int8-block"))],
+)
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A bundle, and a folder with its converted graphs."""
+    bundle = COMMITTED / request.param
+    return bundle, converted(bundle, tmp_path_factory.mktemp("converted") / "mobile")
+
+
+def test_converted_graphs_translate_alike(pair: tuple[Path, Path]) -> None:
     for beams in (1, 4):
-        assert OrtReader(bundle, graphs).translate(SOURCES, beams) == Reader(bundle).translate(SOURCES, beams)
+        assert OrtReader(*pair).translate(SOURCES, beams) == Reader(pair[0]).translate(SOURCES, beams)
 
 
-def test_the_operators_of_a_reduced_build_are_listed(tmp_path: Path) -> None:
-    graphs = converted(COMMITTED / "int8", tmp_path / "mobile")
-    listed = (graphs / "required_operators.config").read_text("utf-8")
+@pytest.mark.parametrize("pair", ["int8"], indirect=True)
+def test_the_operators_of_a_reduced_build_are_listed(pair: tuple[Path, Path]) -> None:
+    listed = (pair[1] / "required_operators.config").read_text("utf-8")
     (own,) = [line for line in listed.splitlines() if line.startswith("com.microsoft;1;")]
     assert {"MatMulIntegerToFloat", "QGemm", "DecoderMaskedMultiHeadAttention"} <= {*own.split(";")[2].split(",")}

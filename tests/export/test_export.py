@@ -50,17 +50,17 @@ from tests.store import Store, with_agreement
 
 @pytest.fixture(scope="module")
 def run(store: Store) -> Run:
-    return store.run()
+    return store.run(steps=100)
 
 
 @pytest.fixture(scope="module")
 def fp32(store: Store) -> Path:
-    return store.bundle()
+    return store.bundle(steps=100)
 
 
 @pytest.fixture(scope="module")
 def int8(store: Store) -> Path:
-    return store.bundle(precision="int8")
+    return store.bundle(precision="int8", steps=100)
 
 
 def test_manifest_tells_what_is_in_the_bundle(fp32: Path, run: Run) -> None:

@@ -52,13 +52,6 @@ def test_source_and_beams_are_those_asked_for(small_bundle: Path, taught_run: Ru
     assert "identical output, beam 3" in result.stdout
 
 
-def test_another_model_of_the_same_shape_fails(small_bundle: Path, tmp_path: Path) -> None:
-    other = small_run(tmp_path / "other", seed=7)
-    text = " ".join(problems(small_bundle, "--checkpoint", other.path, "--beam", "1"))
-    assert "logits differ by up to" in text
-    assert "beam 1:" in text
-
-
 def test_a_model_of_another_shape_is_refused(small_bundle: Path, tmp_path: Path) -> None:
     other = small_run(tmp_path / "other", "uneven_depth", vocab_size=290)
     message = error("verify", small_bundle, "--checkpoint", other.path)
@@ -142,4 +135,5 @@ def test_a_model_with_other_weights_is_told_from_its_first_part_on(small_bundle:
     """The bundle is sound, but it is not the bundle of that run."""
     reported = problems(small_bundle, "--checkpoint", small_run(tmp_path / "other", seed=7).path, "--beam", "1")
     assert "logits differ by up to" in reported[0]
+    assert "beam 1:" in " ".join(reported)
     assert "first difference is in source embedding, tokens (`source_embedding.tokens`" in reported[-1]

@@ -23,7 +23,6 @@ from onnx import numpy_helper
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.marian.binary import QuantizedMatrix, read_binary
-from edgeformer.importers.marian.model import read_bergamot
 from edgeformer.importers.marian.shortlist import HEADER, MAGIC, read_shortlist
 from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import SHORTLIST_FILE, write_run
@@ -229,15 +228,6 @@ def test_mutated_models_are_read_or_refused(count: int, tmp_path: Path) -> None:
         assert peak < 2 * file.stat().st_size + 100_000
 
     check()
-
-
-def test_a_whole_model_that_is_damaged_is_refused(folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(folder, tmp_path / "model")
-    file = next((tmp_path / "model").glob("model*"))
-    content = file.read_bytes()
-    file.write_bytes(content[: len(content) // 2])
-    with pytest.raises(ImporterError, match="is damaged, or of another format: "):
-        read_bergamot(tmp_path / "model")
 
 
 TAG = re.compile(r"<[^<>]*>")

@@ -13,9 +13,8 @@ from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.processors import PrefixBias
 from edgeformer_runtime.errors import OptionError
-from tests.runtime.test_prefixes import PREFIXES, with_room
 from tests.runtime.test_processors import Rows
-from tests.runtime.test_search import FEW, MODELS, SOURCES, beam_options, within
+from tests.runtime.test_search import FEW, MODELS, PREFIXES, SOURCES, beam_options, with_room, within
 from tests.toy import Ids, ToySession
 
 

@@ -6,7 +6,7 @@ import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
-from edgeformer_runtime.decoding.loop import Counters, decode
+from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import InputTooLongError, OptionError
 from edgeformer_runtime.source import Source, encode_sources
@@ -76,14 +76,6 @@ def test_a_text_beyond_the_limit_is_refused_before_any_work() -> None:
     assert len(translator.translate(["a b"])) == 1
 
 
-def test_a_truncated_text_keeps_its_end_token() -> None:
-    truncating = translator_of(ToySession(max_source_length=3), truncate=True)
-    truncated, whole = truncating.translate(["a b c d", "a b"])
-    assert truncated.source == Source("a b c d", (4, 5, END), truncated=2)
-    assert whole.source == Source("a b", (4, 5, END))
-    assert truncated.hypotheses == whole.hypotheses
-
-
 @pytest.mark.parametrize("prefix", [(), ("<s>",), ("<s>", "d")])
 def test_what_a_model_reads_around_a_text_is_never_truncated(prefix: tuple[str, ...]) -> None:
     tokenizer = word_tokenizer(prefix)
@@ -94,25 +86,6 @@ def test_what_a_model_reads_around_a_text_is_never_truncated(prefix: tuple[str, 
     for length in range(around + 1, around + 6):
         (source,) = encode_sources(tokenizer, ["a b c d a b"], length, truncate=True)
         assert source.ids == (*tokenizer.ids(prefix), *[4, 5, 6, 7, 4][: length - around], END)
-
-
-def test_blank_texts_are_not_decoded() -> None:
-    session, counters = ToySession(), Counters()
-    translations = translator_of(session).translate(["", "\t \n"], counters=counters)
-    assert [
-        (translation.text, translation.tokens, translation.score, translation.best.finished)
-        for translation in translations
-    ] == [("", (), 0.0, True)] * 2
-    assert counters.sentences == 0
-    assert session.rows == []
-
-
-def test_a_stream_yields_translations_with_their_sources() -> None:
-    translator = translator_of(ToySession())
-    texts = ["a", "", "b c", "d"]
-    streamed = list(translator.translate_stream(iter(texts), DecodeOptions(beam_size=1), chunk=3))
-    assert [translation.source.text for translation in streamed] == texts
-    assert streamed == translator.translate(texts, beam_size=1)
 
 
 def test_there_is_at_least_one_worker() -> None:

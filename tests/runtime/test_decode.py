@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.requests import length_limit
 from edgeformer_runtime.decoding.search import Hypothesis
 from tests.toy import ToySession, reference_beam, reference_greedy
 
@@ -84,13 +81,3 @@ def test_a_sentence_is_told_when_its_own_search_ends(beam_size: int) -> None:
     assert [told[index] for index in range(len(SOURCES))] == results
     assert [when[index] for index in range(len(SOURCES))] == steps
     assert len(set(steps)) > 2
-
-
-@given(st.integers(1, 9), st.integers(1, 3), st.sampled_from([0.0, 0.5, 2.0]), st.integers(0, 6), st.integers(0, 12))
-def test_no_output_is_longer_than_the_limit_of_its_source(
-    length: int, beam_size: int, ratio: float, rest: int, longest: int
-) -> None:
-    session = ToySession(end_bias=-9.0)  # never ends by itself
-    options = DecodeOptions(beam_size=beam_size, max_len_a=ratio, max_len_b=rest, max_length=longest or None)
-    ((best, *_),) = decode(session, [(4,) * length], options)
-    assert len(best.ids) == length_limit(session, options, length)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import active_count, get_ident
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -20,26 +20,6 @@ from edgeformer_runtime.limits import MAX_DECODING_BYTES, MAX_TEXT_CHARACTERS
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_manifest
 from tests.toy import ToySession, ToyState
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"threads": 257}, "`threads` must be at most 256, but is 257."),
-        ({"threads": 10_000}, "`threads` must be at most 256, but is 10000."),
-        ({"threads": -1}, "`threads` must be at least 0, but is -1."),
-        ({"threads": "2"}, "`threads` must be a whole number, but is '2'."),
-        ({"workers": 257}, "`workers` must be at most 256, but is 257."),
-        ({"workers": -1}, "`workers` must be at least 0, but is -1."),
-        ({"workers": 2.0}, "`workers` must be a whole number, but is 2.0."),
-    ],
-)
-def test_threads_and_workers_are_limited(small_bundle: Path, options: dict[str, Any], message: str) -> None:
-    before = active_count()
-    with pytest.raises(OptionError) as caught:
-        Translator.open(small_bundle, **options)
-    assert str(caught.value) == message
-    assert active_count() == before
 
 
 def test_a_session_limits_threads_itself(small_bundle: Path) -> None:

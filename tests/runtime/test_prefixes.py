@@ -10,37 +10,31 @@ from hypothesis import strategies as st
 
 from edgeformer_runtime import DecodeOptions, InputError, OptionError, Translator
 from edgeformer_runtime.decoding.loop import decode
-from tests.runtime.test_search import FEW, MODELS, SOURCES, beam_options, within
-from tests.toy import Ids, ToySession, reference_beam, reference_greedy, same
+from tests.runtime.test_search import FEW, MODELS, PREFIXES, SOURCES, beam_options, with_room, within
+from tests.toy import Ids, ToySession
 
-PREFIXES = st.lists(st.sampled_from([1, 4]), max_size=4).map(tuple)
 TEXTS = ["The old dog runs 2 times near the sea.", "The green river turns 14 times near the house.", "The dog sings."]
 
 
-def with_room(session: ToySession, prefix: Ids, options: DecodeOptions) -> Ids:
-    """As much of a prefix as leaves room for a token."""
-    return prefix[: min(options.max_length or session.max_target_length, session.max_target_length) - 1]
-
-
 @FEW
-@given(MODELS, SOURCES, PREFIXES, beam_options(), st.booleans())
-def test_search_continues_the_prefix_as_the_reference_does(
-    session: ToySession, source: Ids, prefix: Ids, options: DecodeOptions, greedy: bool
+@given(
+    MODELS,
+    st.lists(st.tuples(SOURCES, PREFIXES), min_size=2, max_size=7),
+    beam_options(),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([1, 30, 4096]),
+)
+def test_a_sentence_gets_the_same_output_alone_and_in_any_batch(
+    session: ToySession,
+    pairs: list[tuple[Ids, Ids]],
+    options: DecodeOptions,
+    shrinks: bool,
+    early: bool,
+    max_batch_tokens: int,
 ) -> None:
-    options = within(session, replace(options, beam_size=1, n_best=1) if greedy else options)
-    prefix = with_room(session, prefix, options)
-    expected = (reference_greedy if greedy else reference_beam)(session, source, options, prefix)
-    (hypotheses,) = decode(session, [source], options, prefixes=[prefix])
-    assert same(hypotheses, expected.hypotheses), (hypotheses, expected.hypotheses)
-    assert all(hypothesis.ids[: len(prefix)] == prefix for hypothesis in hypotheses)
-
-
-@FEW
-@given(MODELS, st.lists(st.tuples(SOURCES, PREFIXES), min_size=2, max_size=7), beam_options(), st.booleans())
-def test_prefixes_of_several_lengths_give_the_same_alone_and_together(
-    session: ToySession, pairs: list[tuple[Ids, Ids]], options: DecodeOptions, greedy: bool
-) -> None:
-    options = within(session, replace(options, beam_size=1, n_best=1) if greedy else options)
+    options = replace(within(session, options), beam_shrinks=shrinks and early, early_stopping=early)
+    options = replace(options, max_batch_tokens=max_batch_tokens)
     sources = [source for source, _ in pairs]
     prefixes = [with_room(session, prefix, options) for _, prefix in pairs]
     together = decode(session, sources, options, prefixes=prefixes, workers=2)
@@ -49,6 +43,7 @@ def test_prefixes_of_several_lengths_give_the_same_alone_and_together(
         for source, prefix in zip(sources, prefixes, strict=True)
     ]
     assert together == alone
+    assert together[::-1] == decode(session, sources[::-1], options, prefixes=prefixes[::-1])
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])

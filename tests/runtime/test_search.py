@@ -26,13 +26,14 @@ MODELS = st.builds(
     row_multiple=st.sampled_from([1, 2]),
 )
 SOURCES = st.lists(st.integers(4, 9), min_size=1, max_size=6).map(tuple)
+PREFIXES = st.lists(st.sampled_from([1, 4]), max_size=4).map(tuple)
 ENDLESS = Request(source=(4,), limit=100)
 FEW = settings(max_examples=80, deadline=None, derandomize=True)
 
 
 @st.composite
 def beam_options(draw: st.DrawFn) -> DecodeOptions:
-    beam_size = draw(st.integers(2, 6))
+    beam_size = draw(st.integers(1, 6))
     max_length = draw(st.none() | st.integers(1, 8))
     return DecodeOptions(
         beam_size=beam_size,
@@ -48,30 +49,37 @@ def within(session: ToySession, options: DecodeOptions) -> DecodeOptions:
     return replace(options, min_length=min(options.min_length, session.max_target_length))
 
 
-@FEW
-@given(MODELS, SOURCES, beam_options())
-def test_beam_search_equals_reference(session: ToySession, source: Ids, options: DecodeOptions) -> None:
-    options = within(session, options)
-    expected = reference_beam(session, source, options)
-    (hypotheses,) = decode(session, [source], options)
+def with_room(session: ToySession, prefix: Ids, options: DecodeOptions) -> Ids:
+    """As much of a prefix as leaves room for a token."""
+    return prefix[: min(options.max_length or session.max_target_length, session.max_target_length) - 1]
+
+
+@settings(FEW, max_examples=200)
+@given(MODELS, SOURCES, PREFIXES, beam_options(), st.booleans(), st.booleans(), st.sampled_from([(), (5, 7)]))
+def test_search_equals_the_reference(
+    session: ToySession, source: Ids, prefix: Ids, options: DecodeOptions, shrinks: bool, early: bool, forbid: Ids
+) -> None:
+    session = replace(session, special=SpecialTokens(forbid=forbid), vocab_size=session.vocab_size + 4, rows=[])
+    options = replace(within(session, options), beam_shrinks=shrinks and early, early_stopping=early)
+    prefix = with_room(session, prefix, options)
+    find = reference_greedy if options.beam_size == 1 else reference_beam
+    expected = find(session, source, options, prefix)
+    (hypotheses,) = decode(session, [source], options, prefixes=[prefix])
     assert same(hypotheses, expected.hypotheses), (hypotheses, expected.hypotheses)
+    assert all(hypothesis.ids[: len(prefix)] == prefix for hypothesis in hypotheses)
+    assert not {*forbid} & {token for hypothesis in hypotheses for token in hypothesis.ids}
     beams = options.beam_size
-    if session.row_multiple == 2:
-        assert session.rows == [beams + beams % 2] * expected.steps
-    else:
-        assert session.rows == [1] + [beams] * (expected.steps - 1), "all beams start alike, so one is enough"
-
-
-@FEW
-@given(MODELS, SOURCES, beam_options())
-def test_greedy_search_equals_reference(session: ToySession, source: Ids, options: DecodeOptions) -> None:
-    options = replace(within(session, options), beam_size=1, n_best=1)
-    expected = reference_greedy(session, source, options)
-    (hypotheses,) = decode(session, [source], options)
-    assert same(hypotheses, expected.hypotheses)
-    assert session.rows == [1] * expected.steps
-    (unscored,) = decode(session, [source], replace(options, return_scores=False))
-    assert unscored == [replace(hypotheses[0], score=None)]
+    if beams == 1:
+        assert session.rows == [1] * expected.steps
+        (unscored,) = decode(session, [source], replace(options, return_scores=False), prefixes=[prefix])
+        assert unscored == [replace(hypotheses[0], score=None)]
+    elif not prefix and not options.beam_shrinks:
+        surplus = beams % 2 if session.row_multiple == 2 else 0
+        first = beams + surplus if session.row_multiple == 2 else 1  # all beams start alike, so one is enough
+        assert session.rows == [first] + [beams + surplus] * (expected.steps - 1)
+    if not early:
+        stopped = find(session, source, replace(options, early_stopping=True), prefix).hypotheses
+        assert (expected.hypotheses[0].score or 0.0) >= (stopped[0].score or 0.0) - 1e-6
 
 
 @FEW
@@ -101,19 +109,6 @@ def test_a_beam_wide_enough_finds_everything_in_order(seed: int, length: int, pe
     (hypotheses,) = decode(session, [(4,)], options)
     assert len(expected) == 2 ** (length + 1) - 1
     assert same(hypotheses, expected)
-
-
-@FEW
-@given(MODELS, st.lists(SOURCES, min_size=2, max_size=7), beam_options(), st.booleans(), st.sampled_from([1, 30, 4096]))
-def test_a_sentence_gets_the_same_output_alone_and_in_any_batch(
-    session: ToySession, sources: list[Ids], options: DecodeOptions, greedy: bool, max_batch_tokens: int
-) -> None:
-    options = replace(within(session, options), max_batch_tokens=max_batch_tokens)
-    if greedy:
-        options = replace(options, beam_size=1, n_best=1)
-    together = decode(session, sources, options)
-    assert together == [decode(session, [source], options)[0] for source in sources]
-    assert together[::-1] == decode(session, sources[::-1], options)
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 4])
@@ -210,38 +205,6 @@ def test_other_special_tokens_are_respected() -> None:
         (hypotheses,) = decode(session, [(1, 2)], options)
         assert same(hypotheses, find(session, (1, 2), options).hypotheses)
         assert not {0, 5, 6} & set(hypotheses[0].ids)
-
-
-@FEW
-@given(MODELS, SOURCES, beam_options(), st.booleans(), st.booleans())
-def test_a_shrinking_beam_and_forbidden_tokens_equal_the_reference(
-    session: ToySession, source: Ids, options: DecodeOptions, shrinks: bool, greedy: bool
-) -> None:
-    session = replace(session, special=SpecialTokens(forbid=(1, 4)), vocab_size=session.vocab_size + 4, rows=[])
-    options = replace(within(session, options), beam_shrinks=shrinks)
-    if greedy:
-        options = replace(options, beam_size=1, n_best=1)
-    find = reference_greedy if greedy else reference_beam
-    expected = find(session, source, options).hypotheses
-    (hypotheses,) = decode(session, [source], options)
-    assert same(hypotheses, expected), (hypotheses, expected)
-    assert not {1, 4} & {token for hypothesis in hypotheses for token in hypothesis.ids}
-    more = [(5, 6), source, (7,)]
-    assert decode(session, more, options)[1] == hypotheses
-
-
-@FEW
-@given(MODELS, SOURCES, beam_options())
-def test_search_without_early_stopping_equals_the_reference(
-    session: ToySession, source: Ids, options: DecodeOptions
-) -> None:
-    options = replace(within(session, options), early_stopping=False)
-    expected = reference_beam(session, source, options).hypotheses
-    (hypotheses,) = decode(session, [source], options)
-    assert same(hypotheses, expected), (hypotheses, expected)
-    assert decode(session, [(5, 6), source, (7,)], options)[1] == hypotheses
-    early = reference_beam(session, source, replace(options, early_stopping=True)).hypotheses
-    assert (expected[0].score or 0.0) >= (early[0].score or 0.0) - 1e-6
 
 
 @given(st.lists(st.booleans(), max_size=40))

@@ -123,16 +123,16 @@ def test_documents_leave_half_of_the_memory_to_the_server(monkeypatch: pytest.Mo
         given.append(int(words[-2]))
         return await start(*words, **options)
 
-    async def ask() -> None:
-        await Documents(workers).ask(SentDocument("a.md", b"- a dog\n" * 100_000))
+    async def ask(lines: int) -> None:
+        await Documents(workers).ask(SentDocument("a.md", b"- a dog\n" * lines))
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", noted)
-    asyncio.run(ask())
+    asyncio.run(ask(1))
     monkeypatch.setattr(documents, "available_memory", lambda: 160 * 2**20)
     with pytest.raises(DataError, match="takes too much memory or time"):
-        asyncio.run(ask())
+        asyncio.run(ask(100_000))
     monkeypatch.setattr(documents, "available_memory", lambda: None)
-    asyncio.run(ask())
+    asyncio.run(ask(1))
     assert given[0] == given[2] > 192 * 2**20
     assert given[1] * documents.MAX_PROCESSES * workers == 80 * 2**20
 
