@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 COMMITTED = Path(__file__).parent / "runtime" / "bundles"
 """Bundles in the repository, one per precision, which ``python -m tests.make_bundles`` wrote."""
-CPU_PRECISIONS: tuple[Precision, ...] = ("fp32", "int8", "int8-block", "int4")
+CPU_PRECISIONS = tuple(name for name, traits in PRECISIONS.items() if traits.optimized_for == "cpu")
+QUANTIZED = tuple(name for name, traits in PRECISIONS.items() if traits.is_quantized)
 
 
 class RunSettings(TypedDict, total=False):

@@ -34,6 +34,7 @@ from edgeformer_runtime.selfcheck.inner_graphs import InnerGraph
 from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import AnyTranslator, Translator
 from tests import factory
+from tests.store import CPU_PRECISIONS
 
 FAMILIES = ("post_norm", "ssru", "lstm", "lstm_dot")
 """A model of each family, whose targets are made to begin with one of its tokens."""
@@ -294,7 +295,7 @@ def test_training_neither_learns_nor_counts_what_is_given(case: Case) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", IMPORTED)
-@pytest.mark.parametrize("precision", ["fp32", "int8", "int8-block", "int4"])
+@pytest.mark.parametrize("precision", CPU_PRECISIONS)
 def test_a_bundle_does_as_its_run_does(architecture: str, precision: Any, tmp_path: Path) -> None:
     case = imported(architecture, tmp_path)
     report = export_run(case.run, tmp_path / "bundle", precision=precision, force=True)

@@ -144,11 +144,14 @@ def checked_members(archive: zipfile.ZipFile, limit: int) -> list[zipfile.ZipInf
         limit: maximum number of members.
 
     Raises:
-        BadZipFile: there are more, or one is compressed by bzip2 or LZMA, which unpack any amount at once.
+        BadZipFile: there are more, several are the same bytes of the file, which unpack to many times its size, or one
+            is compressed by bzip2 or LZMA, which unpack any amount at once.
     """
     members = archive.infolist()
     if len(members) > limit:
         raise zipfile.BadZipFile(f"it has {len(members):,} members, more than {limit:,}")
+    if len({member.header_offset for member in members}) < len(members):
+        raise zipfile.BadZipFile("its members overlap")
     if {member.compress_type for member in members} - {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
         raise zipfile.BadZipFile("it uses a compression method that zip files usually do not")
     return members

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -18,20 +18,17 @@ from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
 from tests.amounts import combinations
 from tests.company import changed_by_company
 from tests.factory import PAIRS
-from tests.store import Store
+from tests.store import CPU_PRECISIONS, QUANTIZED, Store
 
 TAUGHT = {"post_norm": 100, "ssru": 100, "lstm": 150, "lstm_mlp": 100}
 """Variants of the test factory, and the updates after which their outputs end by themselves."""
 TEXTS = [source for source, _ in PAIRS[::5]]
-
-
-PRECISIONS: tuple[Precision, ...] = tuple(name for name in get_args(Precision) if name != "fp16")
-INTEGERS = [precision for precision in PRECISIONS if precision != "fp32"]
 
 
 class Taught(NamedTuple):
@@ -57,7 +54,8 @@ def taught(request: pytest.FixtureRequest, store: Store, device: str) -> Taught:
         pytest.skip("int8 graphs run on the CPU only")
     variant, steps = request.param, TAUGHT[request.param]
     bundles = {
-        precision: Translator.open(store.bundle(variant, precision, steps=steps), threads=1) for precision in PRECISIONS
+        precision: Translator.open(store.bundle(variant, precision, steps=steps), threads=1)
+        for precision in CPU_PRECISIONS
     }
     return Taught(variant, store.run(variant, steps=steps).load_model(), bundles)
 
@@ -77,7 +75,7 @@ def test_rows_that_finish_at_different_steps(taught: Taught, beam_size: int) -> 
     assert report.tokens[0].identical == len(sources)
 
 
-@combinations(precision=PRECISIONS, beam_size=[1, 3, 4])
+@combinations(precision=CPU_PRECISIONS, beam_size=[1, 3, 4])
 def test_a_sentence_gives_the_same_in_any_company(taught: Taught, precision: Precision, beam_size: int) -> None:
     """Alone, in batches of any order and size, and with another number of threads."""
     one = taught.bundles[precision]
@@ -95,7 +93,7 @@ def test_a_sentence_gives_the_same_in_any_company(taught: Taught, precision: Pre
         )
 
 
-@pytest.mark.parametrize("precision", INTEGERS)
+@pytest.mark.parametrize("precision", QUANTIZED)
 def test_integers_are_close_to_torch_and_much_smaller(taught: Taught, precision: Precision) -> None:
     translator = taught.bundles[precision]
     report = compare(taught.model, translator.session.onnxruntime, source_ids(translator), [], precision)
@@ -105,18 +103,18 @@ def test_integers_are_close_to_torch_and_much_smaller(taught: Taught, precision:
     assert weights[1] < 0.5 * weights[0]
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", CPU_PRECISIONS)
 def test_golden_examples_pass_in_every_precision(taught: Taught, precision: Precision) -> None:
     result = check_golden(taught.bundles[precision])
     assert result.problems == ()
     assert result.cases > 0
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("precision", CPU_PRECISIONS)
 def test_blocks_are_for_the_decoder_alone(taught: Taught, precision: Precision) -> None:
-    manifest, blocks = taught.bundles[precision].bundle.manifest, precision in {"int8-block", "int4"}
+    manifest, blocks = taught.bundles[precision].bundle.manifest, PRECISIONS[precision].in_blocks
     assert manifest.precision[contract.DECODER_FILE] == precision
-    assert manifest.precision[contract.ENCODER_FILE] == ("int8" if blocks else precision)
+    assert manifest.precision[contract.ENCODER_FILE] == PRECISIONS[precision].encoder
     assert manifest.min_onnxruntime == ("1.23" if blocks else "1.22")
     operators = manifest.report.operators
     assert ("com.microsoft.MatMulNBits" in operators[contract.DECODER_FILE]) == blocks

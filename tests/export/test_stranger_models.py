@@ -14,13 +14,12 @@ from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.run import Run, RunInfo
 from edgeformer_export.export import export_run
 from edgeformer_export.model_graphs import ModelGraphs
-from edgeformer_runtime.precision import Precision
 from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
 from tests.factory import PAIRS, small_recipe, teach
+from tests.store import CPU_PRECISIONS
 from tests.strangers import FAMILIES
 
-PRECISIONS: tuple[Precision, ...] = ("fp32", "int8", "int8-block", "int4")
 TEXTS = ["The old dog runs 2 times near the sea.", "river", "The small machine sings 14 times near the house."]
 
 
@@ -57,7 +56,7 @@ def require_every_precision(family: Family, tmp_path: Path, monkeypatch: pytest.
     teach(model, run, steps=150, seed=0)
     save_weights(model, run.model_path)
     model_graphs = ModelGraphs(run)
-    for precision in PRECISIONS:
+    for precision in CPU_PRECISIONS:
         bundle = tmp_path / precision
         report = export_run(run, bundle, precision=precision, model_graphs=model_graphs, force=True)
         translator = Translator.open(bundle, threads=1)

@@ -11,10 +11,12 @@ import pytest
 from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.selfcheck.operators import check_operators
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_manifest
 from tests.commands import problems, run
+from tests.store import QUANTIZED
 
 Tree = dict[str, Any]
 Change = Callable[[Tree], object]
@@ -101,11 +103,11 @@ def test_operators_and_weights_are_compared_by_verify(
     assert words in problem
 
 
-@pytest.mark.parametrize("precision", ["int8", "int8-block", "int4"])
+@pytest.mark.parametrize("precision", QUANTIZED)
 def test_the_precision_of_quantized_weights_is_compared(
     small_bundles: dict[Precision, Path], tmp_path: Path, precision: Precision
 ) -> None:
-    for number, other in enumerate({"fp32", "fp16", "int8", "int8-block", "int4"} - {precision}):
+    for number, other in enumerate(PRECISIONS.keys() - {precision}):
 
         def change(tree: Tree, other: str = other) -> None:
             tree["precision"]["decoder.onnx"] = other

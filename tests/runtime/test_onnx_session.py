@@ -17,6 +17,7 @@ from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import BundleError, DeviceError
 from edgeformer_runtime.translator import Translator
+from tests.store import QUANTIZED
 
 SOURCE = np.array([[5, 6, 7, 3], [8, 3, 0, 0], [9, 10, 3, 0]], dtype=np.int64)
 LENGTH = np.array([4, 2, 3], dtype=np.int64)
@@ -56,7 +57,7 @@ def test_a_missing_provider_is_an_error_with_the_pip_line(small_bundle: Path, mo
         Translator.open(small_bundle, device="cuda")
 
 
-@pytest.mark.parametrize("precision", ["int8", "int8-block", "int4"])
+@pytest.mark.parametrize("precision", QUANTIZED)
 def test_integers_are_refused_on_another_device(
     small_bundles: dict[Precision, Path], precision: Precision, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ def tokenizer_of(kind: str) -> Tokenizer:
         from tests.runtime import test_moses_files as moses
 
         return moses.read(moses.tree())
+    pytest.importorskip("babel", reason="the text to train on is that of CLDR")
     from tests.runtime import test_sentencepiece_files as files
 
     return files.read(files.OWN if kind == "sentencepiece" else files.OTHER)

@@ -22,12 +22,10 @@ from edgeformer_export.passes.patterns import (
     replace,
 )
 from edgeformer_export.weights import row_slices
-from edgeformer_runtime.precision import BLOCK_SIZE
+from edgeformer_runtime.precision import BLOCK_SIZE, MIN_BLOCK
 
 Number = TypeVar("Number", np.int8, np.float32)
 
-MIN_BLOCK = 16
-"""Smallest block size that the operators support; narrower weights are not quantized in blocks."""
 ACCURACY_LEVEL = 4
 """``MatMulNBits`` rounds each block of a row to int8 at run time, and multiplies integers."""
 DIVISORS = np.linspace(6.5, 12, 23, dtype=np.float32)

@@ -14,7 +14,6 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from edgeformer_export.quantize.blocks import (
-    MIN_BLOCK,
     QuantizeBlocks,
     RoundBlocks,
     choose_block_size,
@@ -25,7 +24,7 @@ from edgeformer_export.quantize.layers import Layer, Use
 from edgeformer_export.quantize.static import GivenScales, QuantizeStatic, quantize_columns
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Target
-from edgeformer_runtime.precision import BLOCK_SIZE, Precision
+from edgeformer_runtime.precision import BLOCK_SIZE, MIN_BLOCK, Precision
 
 Stored = tuple[Callable[[slice], NDArray[np.float32]], int]
 """What some of the rows of a stored weight are read as, and the size of the weight in bytes."""
@@ -84,7 +83,7 @@ class InBlocks:
         return lambda part: dequantize_blocks(blocks.rows(part), self.bits, width), nbytes
 
 
-class InRows:
+class StaticRows:
     """Each row has a scale, and activations are rounded by scales that calibration has fixed."""
 
     def quantizes(self, use: Use) -> bool:
@@ -101,5 +100,5 @@ class InRows:
         return lambda part: integers.T[part] * scale[part, None], integers.nbytes + scale.nbytes
 
 
-STRATEGIES: dict[Precision, Strategy] = {"int8-block": InBlocks(8), "int4": InBlocks(4), "int8": InRows()}
+STRATEGIES: dict[Precision, Strategy] = {"int8-block": InBlocks(8), "int4": InBlocks(4), "int8": StaticRows()}
 """The strategy of each precision whose weights are quantized, in the order of their passes."""

@@ -21,7 +21,7 @@ from edgeformer_runtime.contract import ATTENTION_FILE, ENCODER_FILE
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import BundleError, ModelError
 from edgeformer_runtime.limits import MAX_DECODING_BYTES
-from edgeformer_runtime.precision import PRECISIONS, Precision
+from edgeformer_runtime.precision import MIN_BLOCK, PRECISIONS, Precision
 
 MAX_PARAMETER_RATIO = 4
 """How many times as many parameters as constants in the graphs a manifest may state. Training may have needed some that
@@ -29,9 +29,6 @@ no graph has."""
 MAX_CONSTANT_RATIO = 8
 """How many times as many constants as parameters the graphs may have. Position tables and merged weights are not
 parameters."""
-
-MIN_BLOCK = 16
-"""Smallest width of a weight in blocks."""
 
 
 class Operators(msgspec.Struct, kw_only=True, frozen=True):
