@@ -22,7 +22,7 @@ export interface Progress {
 export interface OpenBundleOptions {
   onProgress?: ((progress: Progress) => void) | undefined;
   signal?: AbortSignal | undefined;
-  /** Where downloads are kept: by default the origin private file system, if there is one; `false` keeps nothing. */
+  /** Where downloads are kept: by default the cache storage of the origin; `false` keeps nothing. */
   storage?: Store | false | undefined;
 }
 
