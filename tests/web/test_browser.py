@@ -75,7 +75,7 @@ def test_in_the_browser(
         "EXPECTED": str(expected),
         "ONNXRUNTIME": str(onnxruntime),
     }
-    command = ["node", "--test", "--test-reporter=tap", f"build/browser/{suite}.test.js"]
+    command = ["node", "--test", "--test-reporter=tap", f"build/test/browser/{suite}.test.js"]
     run = subprocess.run(command, cwd=WEB, env=own, capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stdout + run.stderr
     assert re.search(rf"^# skipped {skipped}$", run.stdout, re.MULTILINE), run.stdout

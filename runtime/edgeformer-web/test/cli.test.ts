@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 import { openTranslator } from "edgeformer";
 import { INT8, SENTENCES } from "./support.js";
 
-const CLI = fileURLToPath(new URL("../dist/cli.js", import.meta.url));
+const CLI = fileURLToPath(new URL("../../dist/cli.js", import.meta.url));
 
 /** Runs the command. */
 function run(args: string[], input = ""): { status: number | null; stdout: string; stderr: string } {

@@ -28,7 +28,7 @@ import {
 } from "./support.js";
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-const EN_FR = fileURLToPath(new URL("../../../../models/en-fr", import.meta.url));
+const EN_FR = fileURLToPath(new URL("../../../../../models/en-fr", import.meta.url));
 /** The package, seen from the page. */
 const PACKAGE = "./edgeformer/dist/index.js";
 /** A file of texts and their translations by Python: `[{text, ids}]`, by beam search. */

@@ -17,7 +17,7 @@ export { INT8, SENTENCES } from "../support.js";
 export const { ONNXRUNTIME } = process.env;
 export const { BROWSER = "chromium" } = process.env;
 
-const ASSEMBLE = fileURLToPath(new URL("../../examples/assemble.mjs", import.meta.url));
+const ASSEMBLE = fileURLToPath(new URL("../../../examples/assemble.mjs", import.meta.url));
 const TYPES: Record<string, string> = {
   ".css": "text/css",
   ".html": "text/html",
