@@ -51,7 +51,8 @@ export async function main(given: readonly string[]): Promise<number> {
   try {
     parsed = parseArgs({ args: [...given], options: OPTIONS, allowPositionals: true });
   } catch (error) {
-    return usage((error as Error).message);
+    const [problem] = (error as Error).message.split(". "); // what follows is Node's advice
+    return usage(`${problem}.`);
   }
   const [command, bundle, ...texts] = parsed.positionals;
   if (parsed.values.help) {

@@ -8,7 +8,6 @@ import { SegmentingTokenizer } from "./segmenter.js";
 import { SentencePiece } from "./sentencepiece.js";
 
 const SUFFIX = ".spm";
-const AGAIN = "Export the bundle again.";
 
 /** Opens the tokenizers of a bundle; see `OpenTokenizers`. */
 export const openTokenizers: OpenTokenizers = async (manifest, files) => {
@@ -21,7 +20,7 @@ export const openTokenizers: OpenTokenizers = async (manifest, files) => {
   const wanted = [special.pad, special.bos, special.eos, ...special.suppress, ...special.forbid];
   const fits = own.length === wanted.length && own.every((id, index) => id === wanted[index]);
   if (source.size > manifest.source_vocab_size || target.size > manifest.target_vocab_size || !fits)
-    throw new EdgeformerError("bundle", `The bundle's tokenizers are not those of its model. ${AGAIN}`);
+    throw new EdgeformerError("bundle", "The bundle's tokenizers are not those of its model. Export the bundle again.");
   return { source, target };
 };
 
@@ -39,6 +38,9 @@ async function openTokenizer(manifest: Manifest, files: FileReader, name: string
     return new SegmentingTokenizer(segmenter, new Set(ids));
   } catch (error) {
     if (!(error instanceof SchemaProblem)) throw error;
-    throw new EdgeformerError("bundle", `Tokenizer file \`${name}\` cannot be used: ${error.message}. ${AGAIN}`);
+    throw new EdgeformerError(
+      "bundle",
+      `Tokenizer file \`${name}\` cannot be used: ${error.message}. Export the bundle again.`,
+    );
   }
 }
