@@ -46,7 +46,7 @@ type Values = ReturnType<typeof parseArgs<{ options: typeof OPTIONS; allowPositi
  *
  * @returns the exit status: 0, 1 if something cannot be done, 2 for a wrong command line.
  */
-export async function main(given: readonly string[]): Promise<number> {
+async function main(given: readonly string[]): Promise<number> {
   let parsed: ReturnType<typeof parseArgs<{ options: typeof OPTIONS; allowPositionals: true }>>;
   try {
     parsed = parseArgs({ args: [...given], options: OPTIONS, allowPositionals: true });
