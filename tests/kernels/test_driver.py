@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import json
 import os
 import shutil
 import subprocess
@@ -13,9 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from edgeformer_runtime import Translator
 from tests.kernels.cases import SHAPES, TINY, write_case
-from tests.store import COMMITTED
 
 HERE = Path(__file__).parent
 KERNELS = HERE.parent.parent / "runtime" / "edgeformer-kernels"
@@ -93,43 +90,6 @@ def test_other_systems_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_damaged_models_are_refused_or_run(shape: str, sanitized: Path, tmp_path: Path) -> None:
     case = write_case(tmp_path / "case", TINY[shape], (3, 1))
     assert "refused" in run(sanitized, "mutate", case, "1", "3000")
-
-
-@needs_node
-@pytest.mark.parametrize("beams", [1, 4])
-def test_bundles_translate_alike_in_webassembly(beams: int, tmp_path: Path) -> None:
-    pytest.importorskip("edgeformer_kernels", reason="the kernels are not built")
-    library = compiling("wasm32-wasi").build("wasm32-wasi", tmp_path)
-    with Translator.open(COMMITTED / "int8", engine="kernels") as translator:
-        manifest = translator.session.bundle.manifest
-        assert manifest.plan is not None
-        found = translator.translate(
-            ["A cat!", "The small dog runs 2 times near the sea."],
-            beam_size=beams,
-            length_penalty=1.0,
-            patience=1.0,
-            early_stopping=False,
-            length_includes_end=True,
-            beam_shrinks=False,
-            max_length=20,
-            max_len_a=0.0,
-        )
-        case = {
-            "plan": manifest.plan.numbers(),
-            "sources": [translation.source.ids for translation in found],
-            "begin": manifest.special.start[0],
-            "end": manifest.special.eos,
-            "suppressed": sorted(manifest.special.suppress),
-            "most": 20,
-            "beams": beams,
-            "repeat": 0,
-        }
-        (tmp_path / "case.json").write_text(json.dumps(case))
-        weights = COMMITTED / "int8" / "weights.bin"
-        output = json.loads(run("node", HERE / "host.mjs", library, weights, tmp_path / "case.json"))
-        assert output["found"] == [
-            [*best.ids, *[manifest.special.eos] * best.finished] for best in (translation.best for translation in found)
-        ]
 
 
 @needs_node

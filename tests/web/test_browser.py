@@ -1,4 +1,4 @@
-"""The demo page, the bookmarklet and the extension in Chromium, and translations there as in Python."""
+"""The demo page, the bookmarklet and the extension in browsers, and translations there as in Python."""
 
 from __future__ import annotations
 
@@ -21,15 +21,20 @@ from tests.web.package import WEB, packed
 pytestmark = pytest.mark.slow
 
 PHRASES = ROOT / "models" / "phrase-book.tsv"
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
-@pytest.fixture(scope="module")
-def built(shared_temporary: Path) -> None:
-    """The package and its tests, built."""
-    if CHROMIUM is None:
-        pytest.skip("needs Chromium; CHROMIUM says where it is")
-    packed(shared_temporary)
+def browser_path(name: str) -> str:
+    """Path of a browser's program; without it, the test is skipped."""
+    if name == "webkit":
+        found = next(map(str, Path("/usr/lib").glob("*/webkit2gtk-4.1/MiniBrowser")), None)
+        if found is None or shutil.which("WebKitWebDriver") is None or shutil.which("Xvfb") is None:
+            pytest.skip("needs WebKit's MiniBrowser, WebKitWebDriver and Xvfb: Debian's webkit2gtk-driver and xvfb")
+        return found
+    programs = {"chromium": ("chromium", "google-chrome"), "firefox": ("firefox-esr", "firefox")}[name]
+    found = os.environ.get(name.upper()) or next(filter(None, map(shutil.which, programs)), None)
+    if found is None:
+        pytest.skip(f"needs {programs[0]}; {name.upper()} says where it is")
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -40,27 +45,37 @@ def onnxruntime(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "node_modules" / "onnxruntime-web"
 
 
-def write_expected(path: Path) -> None:
-    """Write 200 texts and their translations by the same engine."""
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of 200 texts and their translations by the same engine."""
     pytest.importorskip("edgeformer_kernels", reason="the kernels are not built")
     with PHRASES.open(encoding="utf-8", newline="") as lines:
         texts = [row["text"] for row in csv.DictReader(lines, delimiter="\t")][:200]
     with Translator.open(COMMITTED / "int8", engine="kernels") as translator:
         found = translator.translate(texts, beam_size=4)
     cases = [{"text": text, "ids": [*each.best.ids]} for text, each in zip(texts, found, strict=True)]
+    path = tmp_path_factory.mktemp("expected") / "expected.json"
     path.write_text(json.dumps(cases), encoding="utf-8")
+    return path
 
 
-@pytest.mark.parametrize("suite", ["demo", "pages"])
-def test_in_chromium(suite: str, built: None, onnxruntime: Path, tmp_path: Path) -> None:
-    write_expected(tmp_path / "expected.json")
+@pytest.mark.parametrize(
+    ("browser", "suite", "skipped"),
+    [("chromium", "demo", 0), ("chromium", "extension", 0), ("firefox", "demo", 1), ("webkit", "demo", 1)],
+)
+def test_in_the_browser(
+    browser: str, suite: str, skipped: int, shared_temporary: Path, onnxruntime: Path, expected: Path
+) -> None:
+    program = browser_path(browser)
+    packed(shared_temporary)
     own = {
         **os.environ,
-        "CHROMIUM": str(CHROMIUM),
-        "EXPECTED": str(tmp_path / "expected.json"),
+        "BROWSER": browser,
+        "PROGRAM": program,
+        "EXPECTED": str(expected),
         "ONNXRUNTIME": str(onnxruntime),
     }
-    command = ["node", "--test", "--test-reporter=tap", f"build/browser/{suite}.test.js"]
+    command = ["node", "--test", "--test-reporter=tap", f"build/test/browser/{suite}.test.js"]
     run = subprocess.run(command, cwd=WEB, env=own, capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert re.search(r"^# skipped 0$", run.stdout, re.MULTILINE), run.stdout
+    assert re.search(rf"^# skipped {skipped}$", run.stdout, re.MULTILINE), run.stdout

@@ -22,11 +22,14 @@ from tests.web.package import WEB, packed
 pytestmark = pytest.mark.slow
 
 PHRASES = ROOT / "models" / "phrase-book.tsv"
+LIMIT = 80_000
+"""Bytes of gzip that a page may download before it translates, besides the model."""
 SCRIPT = """
 import { readFileSync } from "node:fs";
 import { openTranslator } from "edgeformer";
-const { bundle, texts, options } = JSON.parse(readFileSync(0, "utf8"));
-const translator = await openTranslator(bundle);
+const { bundle, texts, options, module } = JSON.parse(readFileSync(0, "utf8"));
+const wasm = module ? new URL(import.meta.resolve(`edgeformer/wasm/${module}`)) : undefined;
+const translator = await openTranslator(bundle, { wasm });
 const found = await translator.translate(texts, options);
 console.log(JSON.stringify(found.map(({ source, hypotheses }) => ({ source: source.ids, hypotheses }))));
 """
@@ -49,9 +52,11 @@ def project(shared_temporary: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return folder
 
 
-def translated(project: Path, bundle: str, texts: list[str], options: dict[str, Any]) -> list[dict[str, Any]]:
-    """Translate with the installed package and a committed bundle."""
-    given = json.dumps({"bundle": str(COMMITTED / bundle), "texts": texts, "options": options})
+def translated(
+    project: Path, bundle: str, texts: list[str], options: dict[str, Any], module: str | None = None
+) -> list[dict[str, Any]]:
+    """Translate with the installed package and a committed bundle, in a module of the kernels or the best one here."""
+    given = json.dumps({"bundle": str(COMMITTED / bundle), "texts": texts, "options": options, "module": module})
     (project / "translate.mjs").write_text(SCRIPT, encoding="utf-8")
     output = subprocess.run(
         ["node", "translate.mjs"], input=given, cwd=project, check=True, capture_output=True, text=True, timeout=600
@@ -77,7 +82,7 @@ def test_two_hundred_sentences_are_translated_as_in_python(
     pytest.importorskip("edgeformer_kernels", reason="the kernels are not built")
     with PHRASES.open(encoding="utf-8", newline="") as lines:
         texts = [row["text"] for row in csv.DictReader(lines, delimiter="\t")][:200]
-    found = translated(project, "int8", texts, camel_case)
+    found = translated(project, "int8", texts, camel_case, "edgeformer_kernels.wasm")
     with Translator.open(COMMITTED / "int8", engine="kernels") as translator:
         expected = translator.translate(texts, **options)  # type: ignore[arg-type] # options by name
     assert len(found) == 200
@@ -87,6 +92,17 @@ def test_two_hundred_sentences_are_translated_as_in_python(
         assert [each["ids"] for each in theirs["hypotheses"]] == [[*each.ids] for each in mine.hypotheses]
         scores = [each["score"] for each in theirs["hypotheses"]]
         assert scores == pytest.approx([each.score for each in mine.hypotheses], abs=1e-5)
+
+
+def test_what_a_page_downloads_is_small(project: Path) -> None:
+    package = project / "node_modules" / "edgeformer"
+    command = ["node", str(WEB / "benchmarks" / "size.mjs"), str(package)]
+    size = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout)
+    assert 0 < size["code"] + size["relaxed"] <= LIMIT
+    assert min(size.values()) > 0
+    names = [path.name for path in (package / "dist").glob("*.js")]
+    assert {"index.js", "worker.js", "cli.js", "folder.js"} < set(names)
+    assert not [*package.rglob("*.map")]
 
 
 def test_the_command_reads_archives_and_refuses_damaged_bundles(project: Path, tmp_path: Path) -> None:

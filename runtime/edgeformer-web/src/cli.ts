@@ -46,12 +46,13 @@ type Values = ReturnType<typeof parseArgs<{ options: typeof OPTIONS; allowPositi
  *
  * @returns the exit status: 0, 1 if something cannot be done, 2 for a wrong command line.
  */
-export async function main(given: readonly string[]): Promise<number> {
+async function main(given: readonly string[]): Promise<number> {
   let parsed: ReturnType<typeof parseArgs<{ options: typeof OPTIONS; allowPositionals: true }>>;
   try {
     parsed = parseArgs({ args: [...given], options: OPTIONS, allowPositionals: true });
   } catch (error) {
-    return usage((error as Error).message);
+    const [problem] = (error as Error).message.split(". "); // what follows is Node's advice
+    return usage(`${problem}.`);
   }
   const [command, bundle, ...texts] = parsed.positionals;
   if (parsed.values.help) {

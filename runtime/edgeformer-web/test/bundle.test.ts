@@ -4,9 +4,9 @@ import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync }
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
-import { EdgeformerError, openBundle, type Progress } from "edgeformer";
-import { parseManifest } from "../dist/bundle/manifest.js";
-import { planNumbers } from "../dist/bundle/plan.js";
+import { parseManifest } from "../src/bundle/manifest.js";
+import { planNumbers } from "../src/bundle/plan.js";
+import { EdgeformerError, openBundle, type Progress } from "../src/index.js";
 import { INT8, MemoryStore, serve } from "./support.js";
 
 const folder = mkdtempSync(join(tmpdir(), "edgeformer-"));

@@ -4,10 +4,10 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import type { Store } from "edgeformer";
+import type { Store } from "../src/index.js";
 
 /** A committed bundle with a plan. */
-export const INT8 = fileURLToPath(new URL("../../../tests/runtime/bundles/int8", import.meta.url));
+export const INT8 = fileURLToPath(new URL("../../../../tests/runtime/bundles/int8", import.meta.url));
 /** Sentences of the language of that bundle, each another one. */
 export const SENTENCES = ["dog", "cat", "river", "machine"].flatMap((noun) =>
   ["small", "old", "green"].flatMap((adjective) =>

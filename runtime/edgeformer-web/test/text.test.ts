@@ -1,15 +1,15 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import type { Manifest } from "../dist/bundle/manifest.js";
-import { plainBlock } from "../dist/text/block.js";
-import { translatePage } from "../dist/text/page.js";
-import { protectedItems } from "../dist/text/protected.js";
-import { sentenceSpans } from "../dist/text/sentences.js";
-import { finish, finished } from "../dist/text/surface.js";
-import { type SentenceTranslator, TextTranslator, translateText } from "../dist/text/translator.js";
-import { WORD } from "../dist/text/words.js";
-import type { Tokenizer } from "../dist/tokenizer/interface.js";
+import type { Manifest } from "../src/bundle/manifest.js";
+import { translatePage } from "../src/text/page.js";
+import { plainBlock, translateText } from "../src/text/plain.js";
+import { protectedItems } from "../src/text/protected.js";
+import { sentenceSpans } from "../src/text/sentences.js";
+import { finish, finished } from "../src/text/surface.js";
+import { type SentenceTranslator, TextTranslator } from "../src/text/translator.js";
+import { WORD } from "../src/text/words.js";
+import type { Tokenizer } from "../src/tokenizer/interface.js";
 
 /** A document for tests; its own types are not those of TypeScript's DOM. */
 const { parseHTML }: { parseHTML(html: string): { document: Document } } = await import("linkedom" as string);
@@ -38,7 +38,7 @@ interface Cases {
   sentences: { language: string; text: string; expected: string[] }[];
 }
 
-const FILE = new URL("../../../tests/web/cases/text.json", import.meta.url);
+const FILE = new URL("../../../../tests/web/cases/text.json", import.meta.url);
 const cases: Cases = JSON.parse(readFileSync(FILE, "utf8"));
 
 /** A tokenizer of words, whose ids are their places in a list that grows. */

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import type { Manifest } from "../dist/bundle/manifest.js";
-import { EdgeformerError } from "../dist/errors.js";
-import { openTokenizers } from "../dist/tokenizer/open.js";
+import type { Manifest } from "../src/bundle/manifest.js";
+import { EdgeformerError } from "../src/errors.js";
+import { openTokenizers } from "../src/tokenizer/open.js";
 
 interface Case {
   path: string;
@@ -14,7 +14,7 @@ interface Case {
   lines: { text: string; ids: number[]; spans: [number, number][]; decoded: string }[];
 }
 
-const ROOT = new URL("../../../", import.meta.url);
+const ROOT = new URL("../../../../", import.meta.url);
 const cases: Case[] = JSON.parse(readFileSync(new URL("tests/web/cases/tokenizers.json", ROOT), "utf8"));
 const contentOf = (path: string) => new Uint8Array(readFileSync(new URL(path, ROOT)));
 const named = (end: string) => cases.find(({ path }) => path.endsWith(end))!;

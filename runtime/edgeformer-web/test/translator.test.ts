@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { before, test } from "node:test";
-import { EdgeformerError, openBundle, openTranslator, type Translator } from "edgeformer";
-import { chosenLanguages, resolvedTokens } from "../dist/decoding/languages.js";
-import { Shortlist } from "../dist/decoding/shortlist.js";
-import { LocalTranslator } from "../dist/decoding/translator.js";
-import type { Engine } from "../dist/engine/interface.js";
-import { openKernels } from "../dist/engine/kernels.js";
-import { openTokenizers } from "../dist/tokenizer/open.js";
+import { chosenLanguages, resolvedTokens } from "../src/decoding/languages.js";
+import { Shortlist } from "../src/decoding/shortlist.js";
+import { LocalTranslator } from "../src/decoding/translator.js";
+import type { Engine } from "../src/engine/interface.js";
+import { openKernels } from "../src/engine/kernels.js";
+import { EdgeformerError, openBundle, openTranslator, type Translator } from "../src/index.js";
+import { openTokenizers } from "../src/tokenizer/open.js";
 import { INT8, SENTENCES } from "./support.js";
 
 let translator: Translator;

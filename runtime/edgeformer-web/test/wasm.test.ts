@@ -1,12 +1,12 @@
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { test } from "node:test";
-import { EdgeformerError, openTranslator } from "edgeformer";
-import { startKernels } from "../dist/engine/wasm.js";
+import { startKernels } from "../src/engine/wasm.js";
+import { EdgeformerError, openTranslator } from "../src/index.js";
 import { INT8, SENTENCES } from "./support.js";
 
-const plain = new URL("../wasm/edgeformer_kernels.wasm", import.meta.url);
-const relaxed = new URL("../wasm/edgeformer_kernels_relaxed.wasm", import.meta.url);
+const plain = new URL("../../wasm/edgeformer_kernels.wasm", import.meta.url);
+const relaxed = new URL("../../wasm/edgeformer_kernels_relaxed.wasm", import.meta.url);
 
 function levels(kernels: Awaited<ReturnType<typeof startKernels>>): string {
   const text = new Uint8Array(kernels.memory.buffer, kernels.edgeformer_levels(), 64);

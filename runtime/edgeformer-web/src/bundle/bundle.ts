@@ -22,7 +22,7 @@ export interface Progress {
 export interface OpenBundleOptions {
   onProgress?: ((progress: Progress) => void) | undefined;
   signal?: AbortSignal | undefined;
-  /** Where downloads are kept: by default the origin private file system, if there is one; `false` keeps nothing. */
+  /** Where downloads are kept: by default the cache storage of the origin; `false` keeps nothing. */
   storage?: Store | false | undefined;
 }
 
@@ -199,11 +199,18 @@ export async function openBundle(location: BundleLocation, options: OpenBundleOp
 async function sourceOf(location: BundleLocation): Promise<Source> {
   if (location instanceof Blob) return zipSource(location, location instanceof File ? location.name : "of the archive");
   if (typeof location !== "string" && !(location instanceof URL)) return filesSource(location);
-  if (!isNode) return httpSource(new URL(location, globalThis.location.href));
   const address = String(location);
-  if (/^https?:/.test(address)) return httpSource(new URL(address));
+  if (!isNode || /^https?:/.test(address)) return httpSource(parsed(address));
   const { folderSource } = await import("./folder.js");
   return folderSource(address);
+}
+
+function parsed(address: string): URL {
+  try {
+    return new URL(address, globalThis.location?.href);
+  } catch {
+    throw new EdgeformerError("bundle", `\`${address}\` is not an address; give that of the bundle's folder.`);
+  }
 }
 
 /** Reads the manifest and checks its hash. */

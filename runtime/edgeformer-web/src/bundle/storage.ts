@@ -1,4 +1,4 @@
-/** Keeps what was downloaded in the origin private file system, so that models work offline. */
+/** Keeps what was downloaded in the cache storage of the page's origin, which every browser has, so that models work offline. */
 import type { Bytes } from "./source.js";
 
 /** Content by name. Large files are kept in parts, so that a download that was interrupted goes on. */
@@ -10,42 +10,33 @@ export interface Store {
   remove(name: string): Promise<void>;
 }
 
-const FOLDER = "edgeformer";
+const CACHE = "edgeformer";
+/** Entries of a cache have addresses; nothing is ever requested from this one. */
+const BASE = "https://edgeformer.invalid/";
 
 /** The storage of this page's origin; undefined where there is none, as in Node, or it is denied. */
 export async function originStorage(): Promise<Store | undefined> {
-  if (typeof navigator === "undefined" || !navigator.storage?.getDirectory) return undefined;
-  let folder: FileSystemDirectoryHandle;
+  let cache: Cache | undefined;
   try {
-    const root = await navigator.storage.getDirectory();
-    folder = await root.getDirectoryHandle(FOLDER, { create: true });
+    cache = await globalThis.caches?.open(CACHE);
   } catch (error) {
     console.warn(`The model cannot be kept and will be downloaded again next time: ${error}`); // as in private windows
-    return undefined;
   }
-  return {
-    async read(name) {
-      const handle = await folder.getFileHandle(name).catch(ignoreMissing);
-      return handle && new Uint8Array(await (await handle.getFile()).arrayBuffer());
-    },
-    async write(name, content) {
-      const writable = await (await folder.getFileHandle(name, { create: true })).createWritable();
-      await writable.write(content);
-      await writable.close();
-    },
-    async remove(name) {
-      await folder.removeEntry(name).catch(ignoreMissing);
-    },
-  };
+  return (
+    cache && {
+      async read(name) {
+        const kept = await cache.match(BASE + name);
+        return kept && new Uint8Array(await kept.arrayBuffer());
+      },
+      write: (name, content) => cache.put(BASE + name, new Response(content)),
+      async remove(name) {
+        await cache.delete(BASE + name);
+      },
+    }
+  );
 }
 
 /** Deletes everything that this package has kept for the page's origin. */
 export async function clearStorage(): Promise<void> {
-  const root = await navigator.storage.getDirectory();
-  await root.removeEntry(FOLDER, { recursive: true }).catch(ignoreMissing);
-}
-
-function ignoreMissing(error: unknown): undefined {
-  if (error instanceof DOMException && error.name === "NotFoundError") return undefined;
-  throw error;
+  await globalThis.caches?.delete(CACHE);
 }

@@ -14,7 +14,7 @@ export type LanguagePair = readonly [source: string, target: string];
  * The codes of the languages that a model translates from and to: all that it has tokens for, where it takes or needs
  * one, else its own.
  */
-export function languagesBetween(format: TextFormat, own: LanguagePair): [string[], string[]] {
+function languagesBetween(format: TextFormat, own: LanguagePair): [string[], string[]] {
   const affixes = new Set([...format.source_prefix, ...format.source_suffix, ...format.target_prefix]);
   const all = Object.keys(format.languages);
   const side = (placeholder: string, code: string) =>

@@ -40,17 +40,18 @@ export interface OnnxRuntime {
 /** Imports ONNX Runtime; for bundlers, which cannot follow the import here: `() => import("onnxruntime-web")`. */
 export type ImportOnnxRuntime = () => Promise<unknown>;
 
-const importPeer: ImportOnnxRuntime = () => {
-  const name = "onnxruntime-web";
-  return import(/* @vite-ignore */ /* webpackIgnore: true */ name);
-};
+/** The name is a parameter, and has comments, so that bundlers do not look for a package that may be missing. */
+const importPeer = (name = "onnxruntime-web") => import(/* @vite-ignore */ /* webpackIgnore: true */ name);
 
 /**
  * Imports ONNX Runtime for a bundle. Files are read when they are first needed; see `load`.
  *
  * @throws EdgeformerError of kind `engine`: it is not installed.
  */
-export async function openOnnxRuntime(bundle: Bundle, from: ImportOnnxRuntime = importPeer): Promise<OnnxEngine> {
+export async function openOnnxRuntime(
+  bundle: Bundle,
+  from: ImportOnnxRuntime = () => importPeer(),
+): Promise<OnnxEngine> {
   try {
     return new OnnxEngine(bundle, (await from()) as OnnxRuntime);
   } catch (error) {

@@ -1,15 +1,9 @@
 /** The kernels' WebAssembly: loading it, and memory that is given to it. */
 import { EdgeformerError } from "../errors.js";
-import { isNode } from "../platform.js";
+import { isNode, OWN_MODULES } from "../platform.js";
 
 /** Where the kernels' WebAssembly comes from, if not from this package: an address, its bytes, or compiled. */
 export type WasmSource = string | URL | BufferSource | WebAssembly.Module;
-
-/** The modules of this package. Their addresses are written out so that bundlers find them. */
-const OWN_MODULES = {
-  plain: new URL("../../wasm/edgeformer_kernels.wasm", import.meta.url),
-  relaxed: new URL("../../wasm/edgeformer_kernels_relaxed.wasm", import.meta.url),
-};
 
 /** What the module exports; pointers are numbers, and whole numbers of 64 bits are bigints. */
 export interface KernelExports {

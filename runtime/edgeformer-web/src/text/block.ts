@@ -40,11 +40,6 @@ export interface Block {
   isMarkup: boolean;
 }
 
-/** A block of plain text. */
-export function plainBlock(text: string): Block {
-  return { text, tags: [], items: [], isMarkup: false };
-}
-
 /** How characters of a block are written. */
 export function written(block: Block, start: number, end: number): Piece[] {
   const pieces: Piece[] = [];

@@ -69,7 +69,7 @@ function item(block: Block, start: number, end: number): Item {
 }
 
 /** What is not translated in some characters of a text. */
-export function protectedSpans(text: string, first = 0, last = text.length): Span[] {
+function protectedSpans(text: string, first: number, last: number): Span[] {
   const spans: Span[] = [];
   const searched = text.slice(0, last);
   PROTECTED.lastIndex = first;

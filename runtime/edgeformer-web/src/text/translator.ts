@@ -8,7 +8,7 @@
  */
 
 import type { Manifest } from "../bundle/manifest.js";
-import type { CallOptions, Translator } from "../decoding/translation.js";
+import type { CallOptions } from "../decoding/translation.js";
 import type { LocalTranslator } from "../decoding/translator.js";
 import type { Tokenizers } from "../tokenizer/interface.js";
 import {
@@ -16,7 +16,6 @@ import {
   type Item,
   overlapping,
   type Piece,
-  plainBlock,
   type Reading,
   read,
   type Span,
@@ -98,17 +97,6 @@ interface Outcome {
 const MANY_TOKENS = 1.1;
 /** How translations are stopped that loop or are far too long. */
 const STOPPED: CallOptions = { maxNgramRepeats: 8, maxLenA: 3, maxLenB: 32 };
-
-/** Translates plain text of any length: paragraphs, lists, lines. */
-export async function translateText(
-  translator: Pick<Translator, "translateBlocks">,
-  text: string,
-  options: CallOptions = {},
-  textOptions: TextOptions = {},
-): Promise<string> {
-  const [translated] = await translator.translateBlocks([plainBlock(text)], options, textOptions);
-  return translated!.pieces.join("");
-}
 
 /** Translates whole texts with a model that is open in this thread. */
 export function textTranslator(translator: LocalTranslator, options: TextOptions = {}): TextTranslator {

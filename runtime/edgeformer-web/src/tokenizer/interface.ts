@@ -1,5 +1,3 @@
-import type { Manifest } from "../bundle/manifest.js";
-
 /**
  * Converts between text and token ids. No text can produce the ids of special tokens: those of `pad`, `unk`, `bos` and
  * `eos`, of `suppress` and of `languages` in the manifest's `text`. The unknown token alone stands for unknown text.
@@ -39,12 +37,3 @@ export interface Tokenizers {
   source: Tokenizer;
   target: Tokenizer;
 }
-
-/**
- * Opens the tokenizers of a bundle, by `manifest.tokenizers`: `tokenizer.json` of the library, of the project's own
- * kinds, or a SentencePiece model (`.spm`). Implemented by `openTokenizers` in `open.ts`.
- *
- * @throws EdgeformerError of kind `bundle`: a file is damaged, is of a kind that is not supported, or its vocabulary or
- *   special tokens are not those of the manifest.
- */
-export type OpenTokenizers = (manifest: Manifest, files: FileReader) => Promise<Tokenizers>;

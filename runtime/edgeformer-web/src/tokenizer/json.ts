@@ -5,7 +5,7 @@
  */
 import { SchemaProblem } from "../bundle/schema.js";
 import { merged, mostProbable, type Segment } from "./segmentation.js";
-import type { Segmenter, Token } from "./segmenter.js";
+import { SegmentingTokenizer, type Token } from "./segmenter.js";
 import { Trie } from "./trie.js";
 import { decodeUtf8, utf16Offsets } from "./utf8.js";
 
@@ -36,10 +36,9 @@ type Span = [number, number];
 type Divide = (word: string) => Segment[];
 
 /** Encodes and decodes by a `tokenizer.json`. Immutable. */
-export class JsonTokenizer implements Segmenter {
-  readonly size: number;
-  private readonly names: readonly string[];
-  private readonly ids: ReadonlyMap<string, number>;
+export class JsonTokenizer extends SegmentingTokenizer {
+  protected readonly names: readonly string[];
+  protected readonly ids: ReadonlyMap<string, number>;
   private readonly dropped: ReadonlySet<number>;
   private readonly lowercases: boolean;
   private readonly prefix: "always" | "unless spaced" | "never";
@@ -54,6 +53,7 @@ export class JsonTokenizer implements Segmenter {
    * @throws SchemaProblem: the file is damaged, or has a component that is not supported.
    */
   constructor(data: Uint8Array, special: ReadonlySet<string>) {
+    super(special);
     const file = parsed(data);
     const model = file.model as Component;
     const added = file.added_tokens as { id: number; content: string; special: boolean }[];
@@ -63,7 +63,6 @@ export class JsonTokenizer implements Segmenter {
       if (!vocabulary.has(content)) vocabulary.set(content, id);
     }
     this.ids = vocabulary;
-    this.size = vocabulary.size;
     this.names = named(vocabulary);
     this.dropped = new Set(added.map(({ content }) => vocabulary.get(content)!));
     const splitters = components(file.pre_tokenizer, "pretokenizers");
@@ -77,19 +76,11 @@ export class JsonTokenizer implements Segmenter {
       throw new SchemaProblem("it adds spaces before words in a way that is not supported");
     this.splits = splitters.map(splitter);
     this.isByteLevel = splitters.at(-1)?.type === "ByteLevel";
-    this.divide = this.divider(model, special);
+    this.divide = this.divider(model);
     this.decoders = components(file.decoder, "decoders");
   }
 
-  token(id: number): string | undefined {
-    return this.names[id];
-  }
-
-  tokenId(name: string): number | undefined {
-    return this.ids.get(name);
-  }
-
-  tokens(text: string): Token[] {
+  protected tokens(text: string): Token[] {
     const { normalized, starts, ends } = this.normalized(text);
     return this.words(normalized).flatMap(([first, last]) => {
       const word = normalized.slice(first, last);
@@ -107,8 +98,8 @@ export class JsonTokenizer implements Segmenter {
     });
   }
 
-  decode(ids: readonly number[]): string {
-    let names = ids.filter((id) => id < this.size && !this.dropped.has(id)).map((id) => this.names[id]!);
+  protected written(ids: readonly number[]): string {
+    let names = ids.filter((id) => !this.dropped.has(id)).map((id) => this.names[id]!);
     if (!this.decoders.length) return names.join(" ");
     for (const { type, ...settings } of this.decoders) {
       if (type === "Fuse") names = [names.join("")];
@@ -162,12 +153,12 @@ export class JsonTokenizer implements Segmenter {
     return words;
   }
 
-  private divider(model: Component, special: ReadonlySet<string>): Divide {
+  private divider(model: Component): Divide {
     if (model.type === "WordLevel") {
       const unknown = this.ids.get(String(model.unk_token));
       if (unknown === undefined || this.isByteLevel) throw new SchemaProblem("it has no unknown token");
       return (word) => {
-        const id = special.has(word) ? undefined : this.ids.get(word);
+        const id = this.special.has(word) ? undefined : this.ids.get(word);
         return [{ id: id ?? unknown, start: 0, end: word.length }];
       };
     }

@@ -2,16 +2,20 @@
 import type { Manifest } from "../bundle/manifest.js";
 import { SchemaProblem } from "../bundle/schema.js";
 import { EdgeformerError } from "../errors.js";
-import type { FileReader, OpenTokenizers, Tokenizer } from "./interface.js";
+import type { FileReader, Tokenizer, Tokenizers } from "./interface.js";
 import { JsonTokenizer } from "./json.js";
-import { SegmentingTokenizer } from "./segmenter.js";
 import { SentencePiece } from "./sentencepiece.js";
 
 const SUFFIX = ".spm";
-const AGAIN = "Export the bundle again.";
 
-/** Opens the tokenizers of a bundle; see `OpenTokenizers`. */
-export const openTokenizers: OpenTokenizers = async (manifest, files) => {
+/**
+ * Opens the tokenizers of a bundle, by `manifest.tokenizers`: `tokenizer.json` of the library, of the project's own
+ * kinds, or a SentencePiece model (`.spm`).
+ *
+ * @throws EdgeformerError of kind `bundle`: a file is damaged, is of a kind that is not supported, or its vocabulary or
+ *   special tokens are not those of the manifest.
+ */
+export async function openTokenizers(manifest: Manifest, files: FileReader): Promise<Tokenizers> {
   const names = manifest.tokenizers;
   const source = await openTokenizer(manifest, files, names.source);
   const target = names.target === names.source ? source : await openTokenizer(manifest, files, names.target);
@@ -21,24 +25,26 @@ export const openTokenizers: OpenTokenizers = async (manifest, files) => {
   const wanted = [special.pad, special.bos, special.eos, ...special.suppress, ...special.forbid];
   const fits = own.length === wanted.length && own.every((id, index) => id === wanted[index]);
   if (source.size > manifest.source_vocab_size || target.size > manifest.target_vocab_size || !fits)
-    throw new EdgeformerError("bundle", `The bundle's tokenizers are not those of its model. ${AGAIN}`);
+    throw new EdgeformerError("bundle", "The bundle's tokenizers are not those of its model. Export the bundle again.");
   return { source, target };
-};
+}
 
 async function openTokenizer(manifest: Manifest, files: FileReader, name: string): Promise<Tokenizer> {
   const data = await files.read(name);
   const { text } = manifest;
   const special = new Set([text.pad, text.unk, text.bos, text.eos, ...text.suppress, ...Object.values(text.languages)]);
   try {
-    const segmenter = name.endsWith(SUFFIX)
+    const tokenizer = name.endsWith(SUFFIX)
       ? new SentencePiece(data, special, text.unk)
       : new JsonTokenizer(data, special);
-    const missing = [text.pad, text.unk, text.bos, text.eos].filter((token) => segmenter.tokenId(token) === undefined);
+    const missing = [text.pad, text.unk, text.bos, text.eos].filter((token) => tokenizer.tokenId(token) === undefined);
     if (missing.length) throw new SchemaProblem(`its vocabulary lacks ${missing.join(", ")}`);
-    const ids = [...special].map((token) => segmenter.tokenId(token)).filter((id) => id !== undefined);
-    return new SegmentingTokenizer(segmenter, new Set(ids));
+    return tokenizer;
   } catch (error) {
     if (!(error instanceof SchemaProblem)) throw error;
-    throw new EdgeformerError("bundle", `Tokenizer file \`${name}\` cannot be used: ${error.message}. ${AGAIN}`);
+    throw new EdgeformerError(
+      "bundle",
+      `Tokenizer file \`${name}\` cannot be used: ${error.message}. Export the bundle again.`,
+    );
   }
 }

@@ -1,4 +1,4 @@
-/** What all kinds of tokenizers share: checks of texts, and special tokens, which no text is encoded to. */
+/** What all kinds of tokenizers share: a vocabulary, checks of texts, and special tokens, which no text is encoded to. */
 import { EdgeformerError } from "../errors.js";
 import type { Tokenizer } from "./interface.js";
 
@@ -13,52 +13,45 @@ export interface Token {
   end: number;
 }
 
-/** What divides text into entries of a vocabulary, whatever kind of file defines it. Immutable. */
-export interface Segmenter {
-  readonly size: number;
-  token(id: number): string | undefined;
-  tokenId(name: string): number | undefined;
-  /** Divides valid Unicode. */
-  tokens(text: string): Token[];
-  decode(ids: readonly number[]): string;
-}
-
 /** A tokenizer of any kind. Immutable. */
-export class SegmentingTokenizer implements Tokenizer {
-  /**
-   * @param segmenter divides text.
-   * @param special ids that are not decoded.
-   */
-  constructor(
-    private readonly segmenter: Segmenter,
-    private readonly special: ReadonlySet<number>,
-  ) {}
+export abstract class SegmentingTokenizer implements Tokenizer {
+  /** Entries of the vocabulary by their ids, and ids by their entries. */
+  protected abstract readonly names: readonly string[];
+  protected abstract readonly ids: ReadonlyMap<string, number>;
+
+  /** @param special names of tokens that no text may be encoded to, and that are not decoded. */
+  constructor(protected readonly special: ReadonlySet<string>) {}
+
+  /** Divides valid Unicode. */
+  protected abstract tokens(text: string): Token[];
+  /** Writes tokens, none of which is special. */
+  protected abstract written(ids: readonly number[]): string;
 
   get size(): number {
-    return this.segmenter.size;
+    return this.names.length;
   }
 
   token(id: number): string | undefined {
-    return this.segmenter.token(id);
+    return this.names[id];
   }
 
-  tokenId(token: string): number | undefined {
-    return this.segmenter.tokenId(token);
+  tokenId(name: string): number | undefined {
+    return this.ids.get(name);
   }
 
   encode(text: string): number[] {
-    return this.tokens(text).map(({ id }) => id);
+    return this.checkedTokens(text).map(({ id }) => id);
   }
 
   spans(text: string): [number, number][] {
-    return this.tokens(text).map(({ start, end }) => [start, end]);
+    return this.checkedTokens(text).map(({ start, end }) => [start, end]);
   }
 
   decode(ids: readonly number[]): string {
-    return this.segmenter.decode(ids.filter((id) => !this.special.has(id)));
+    return this.written(ids.filter((id) => id < this.size && !this.special.has(this.names[id]!)));
   }
 
-  private tokens(text: string): Token[] {
+  private checkedTokens(text: string): Token[] {
     if (text.length > MAX_CHARACTERS)
       throw new EdgeformerError(
         "input",
@@ -69,6 +62,6 @@ export class SegmentingTokenizer implements Tokenizer {
         "input",
         "A text must be valid Unicode, but contains a lone surrogate; replace it by U+FFFD.",
       );
-    return this.segmenter.tokens(text);
+    return this.tokens(text);
   }
 }

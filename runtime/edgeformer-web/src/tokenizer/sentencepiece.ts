@@ -2,7 +2,7 @@
 import { SchemaProblem } from "../bundle/schema.js";
 import { Normalizer } from "./normalizer.js";
 import { type Merge, merged, mostProbable, type Pieces, type Segment } from "./segmentation.js";
-import type { Segmenter, Token } from "./segmenter.js";
+import { SegmentingTokenizer, type Token } from "./segmenter.js";
 import { Kind, readSentencePiece, type SentencePieceFile } from "./sentencepiece_file.js";
 import { Trie } from "./trie.js";
 import { characterLength, decodeUtf8, utf16Offsets } from "./utf8.js";
@@ -22,11 +22,10 @@ const MAX_FLOAT = 3.4028234663852886e38;
  * Ids are those of the pieces, or those of the file's own vocabulary. The second case is how Marian, CTranslate2 and
  * Hugging Face use SentencePiece: it divides text into pieces, each of which is then looked up in the vocabulary.
  */
-export class SentencePiece implements Segmenter {
-  readonly size: number;
+export class SentencePiece extends SegmentingTokenizer {
   private readonly file: SentencePieceFile;
-  private readonly names: readonly string[];
-  private readonly ids: ReadonlyMap<string, number>;
+  protected readonly names: readonly string[];
+  protected readonly ids: ReadonlyMap<string, number>;
   /** The number of each piece. */
   private readonly numbers: ReadonlyMap<string, number>;
   /** Entries that text may become: those that are neither special nor control pieces. */
@@ -49,11 +48,11 @@ export class SentencePiece implements Segmenter {
     special: ReadonlySet<string>,
     private readonly unk: string,
   ) {
+    super(special);
     const file = readSentencePiece(data);
     const { kinds, normalizer, denormalizer } = file;
     this.file = file;
     this.names = file.vocabulary ?? file.pieces;
-    this.size = this.names.length;
     this.ids = new Map(this.names.map((name, id) => [name, id]));
     this.numbers = new Map(file.pieces.map((piece, number) => [piece, number]));
     this.unknown = kinds.indexOf(Kind.UNKNOWN);
@@ -74,15 +73,7 @@ export class SentencePiece implements Segmenter {
         throw new SchemaProblem("a special token is not a control piece");
   }
 
-  token(id: number): string | undefined {
-    return this.names[id];
-  }
-
-  tokenId(name: string): number | undefined {
-    return this.ids.get(name);
-  }
-
-  tokens(text: string): Token[] {
+  protected tokens(text: string): Token[] {
     const encoded = new TextEncoder().encode(text);
     const { bytes, origins } = this.normalizer.normalize(encoded);
     const units = utf16Offsets(encoded);
@@ -103,8 +94,8 @@ export class SentencePiece implements Segmenter {
     return tokens;
   }
 
-  decode(ids: readonly number[]): string {
-    const names = ids.filter((id) => id < this.size).map((id) => this.decoded(id));
+  protected written(ids: readonly number[]): string {
+    const names = ids.map((id) => this.decoded(id));
     const text = this.text(names);
     if (!names.some((name) => name.startsWith(AS_IT_IS))) return text;
     const first = `${AS_IT_IS} `; // no space before the first word

@@ -98,33 +98,24 @@ class RemoteTranslator implements Translator {
   async *translateTokens(text: string, options: CallOptions = {}): AsyncGenerator<TokenStep, void> {
     const { signal, ...changes } = options;
     const left = new AbortController();
-    const steps: TokenStep[] = [];
-    let wake = () => {};
-    const onStep = (step: TokenStep) => {
-      steps.push(step);
-      wake();
-    };
-    let isDone = false;
     const stop = signal ? AbortSignal.any([signal, left.signal]) : left.signal;
-    const done = this.channel.request({ method: "steps", text, options: changes }, stop, { onStep });
-    done
-      .catch(() => undefined)
-      .finally(() => {
-        isDone = true;
-        wake();
-      });
+    const reader = new ReadableStream<TokenStep>({
+      start: (steps) =>
+        void this.channel
+          .request({ method: "steps", text, options: changes }, stop, { onStep: (step) => steps.enqueue(step) })
+          .then(
+            () => steps.close(),
+            (error) => steps.error(error),
+          ),
+    }).getReader();
     try {
       for (;;) {
-        const next = steps.shift();
-        if (next) yield next;
-        else if (isDone) return await done;
-        else
-          await new Promise<void>((resolve) => {
-            wake = resolve;
-          });
+        const { done, value } = await reader.read();
+        if (done) return;
+        yield value;
       }
     } finally {
-      if (!isDone) left.abort();
+      left.abort();
     }
   }
 
