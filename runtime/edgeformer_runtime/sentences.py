@@ -7,10 +7,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 from edgeformer_runtime.attention import attended, attentive
-from edgeformer_runtime.decoding.loop import Done
 from edgeformer_runtime.decoding.options import DecodeOptions, TokensOrText
 from edgeformer_runtime.decoding.requests import Cancel, Stop, check_prefix, length_limit
-from edgeformer_runtime.decoding.search import Hypothesis
+from edgeformer_runtime.decoding.search import Done, Hypothesis
 from edgeformer_runtime.errors import InputError, OptionError, StoppedError
 from edgeformer_runtime.source import OnError, Source
 from edgeformer_runtime.target import prefix_ids
