@@ -62,7 +62,7 @@ class Shortlist:
         """
         usable = np.stack([self.usable(source) for source in sources])
         chosen: NDArray[np.bool_] = np.logical_or.reduce(usable, axis=0)
-        count = int(chosen.sum())
+        count = int(np.count_nonzero(chosen))
         surplus = -count % MULTIPLE
         others = self.frequent[: count + surplus]  # at least `surplus` of them are not chosen
         chosen[others[~chosen[others]][:surplus]] = True

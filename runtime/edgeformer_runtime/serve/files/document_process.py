@@ -5,6 +5,7 @@ It reads a :class:`SentDocument` from standard input, up to its end, and writes 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -18,6 +19,10 @@ import msgspec
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents.files import read_document, translated_once
+
+
+PR_SET_PDEATHSIG = 1
+"""The operation of Linux's ``prctl`` that has the system send a signal to this process when its parent ends."""
 
 
 class SentDocument(msgspec.Struct):
@@ -60,7 +65,7 @@ def answer(sent: SentDocument) -> Answer:
 
 
 def limit(memory: int, seconds: int) -> None:
-    """Limit this process, where the system can.
+    """Limit this process, where the system can, and let it end with the server.
 
     Args:
         memory: bytes of its address space.
@@ -74,6 +79,8 @@ def limit(memory: int, seconds: int) -> None:
             with suppress(OSError, ValueError):  # macOS does not limit address spaces
                 resource.setrlimit(getattr(resource, name), (value, value))
         os.nice(10)  # so that sentences are translated first
+    with suppress(OSError, AttributeError, TypeError):  # not Linux; there, it ends when it writes its answer
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # rather this process than the server
 
