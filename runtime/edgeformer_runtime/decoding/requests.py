@@ -38,7 +38,8 @@ class Stop:
             raise OptionError(f"`cancel` must be a function without arguments, or a list of them, but is {cancel!r}.")
         if timeout is not None and not (isinstance(timeout, int | float) and timeout >= 0):
             raise OptionError(f"`timeout` must be a number of seconds, at least 0, but is {timeout!r}.")
-        self._cancel = cancel
+        self.cancel = cancel
+        """Tells whether the sentence is not wanted any more, whatever its deadline; ``None`` if it always is."""
         self._deadline = math.inf if timeout is None else time.monotonic() + timeout
         self.error: StoppedError | None = None
         """Why the sentence was given up; ``None`` if it was not."""
@@ -48,14 +49,10 @@ class Stop:
         """Seconds until the deadline, at least 0; ``None`` if there is none."""
         return None if self._deadline == math.inf else max(0.0, self._deadline - time.monotonic())
 
-    def is_canceled(self) -> bool:
-        """Whether the sentence is not wanted any more, whatever its deadline."""
-        return self._cancel is not None and self._cancel()
-
     def is_set(self) -> bool:
         """Whether the sentence has to be given up."""
         if self.error is None:
-            if self.is_canceled():
+            if self.cancel is not None and self.cancel():
                 self.error = CanceledError("The translation was canceled.")
             elif time.monotonic() >= self._deadline:
                 self.error = TimedOutError(

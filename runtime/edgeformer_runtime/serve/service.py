@@ -316,7 +316,7 @@ class Service:
         for number, plan in enumerate(self._split(texts, job, stop)):
             done = []
             for index, sentence in enumerate(plan.sentences):
-                for step in translator.translate_tokens(sentence, decoding, cancel=stop.is_canceled):
+                for step in translator.translate_tokens(sentence, decoding, cancel=stop.cancel):
                     yield StreamedToken(number, index, step.token, step.log_probability, step.text, step.is_last)
                     done += [step.translation] if step.translation else []
             yield StreamedText(number, plan.join(done, decoding, stop).text)

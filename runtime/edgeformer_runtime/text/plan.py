@@ -140,7 +140,7 @@ class Plan:
             )
         if again is None:
             again = partial(
-                self._translator.translate, options=decoding, timeout=stop.seconds_left, cancel=stop.is_canceled
+                self._translator.translate, options=decoding, timeout=stop.seconds_left, cancel=stop.cancel
             )
         outcomes = self._outcomes(translations, again)
         if self._options.check_numbers:

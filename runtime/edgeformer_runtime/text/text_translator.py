@@ -170,7 +170,7 @@ class TextTranslator:
         stop = stop or Stop()
         sentences = [text for plan in plans for text in plan.sentences]
         translated = iter(
-            self.translator.translate(sentences, options, timeout=stop.seconds_left, cancel=stop.is_canceled)
+            self.translator.translate(sentences, options, timeout=stop.seconds_left, cancel=stop.cancel)
         )
         return [plan.join([next(translated) for _ in plan.sentences], options, stop) for plan in plans]
 
