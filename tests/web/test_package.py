@@ -104,8 +104,9 @@ def test_what_a_page_downloads_is_small(project: Path) -> None:
     size = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout)
     assert 0 < size["code"] + size["relaxed"] <= LIMIT
     assert min(size.values()) > 0
-    names = [path.name for path in (package / "dist").glob("*.js")]
-    assert {"index.js", "worker.js", "cli.js", "folder.js"} < set(names)
+    code = {path.name: path.read_text("utf-8") for path in (package / "dist").glob("*.js")}
+    assert {"index.js", "worker.js", "cli.js", "folder.js"} < set(code)  # `package.json` has their names
+    assert [text.count("webpackIgnore: true") for text in code.values() if "webpackIgnore" in text] == [1]
     assert not [*package.rglob("*.map")]
 
 
