@@ -74,17 +74,21 @@ def translated(
             {"beamSize": 2, "noRepeatNgramSize": 2, "repetitionPenalty": 1.2, "maxLength": 20},
             {"beam_size": 2, "no_repeat_ngram_size": 2, "repetition_penalty": 1.2, "max_length": 20},
         ),
+        (
+            {"beamSize": 2, "targetPrefix": "Mon chat", "prefixBiasBeta": 0.4, "maxLength": 20},
+            {"beam_size": 2, "target_prefix": "Mon chat", "prefix_bias_beta": 0.4, "max_length": 20},
+        ),
     ],
 )
 def test_two_hundred_sentences_are_translated_as_in_python(
-    camel_case: dict[str, float], options: dict[str, float], project: Path
+    camel_case: dict[str, Any], options: dict[str, Any], project: Path
 ) -> None:
     pytest.importorskip("edgeformer_kernels", reason="the kernels are not built")
     with PHRASES.open(encoding="utf-8", newline="") as lines:
         texts = [row["text"] for row in csv.DictReader(lines, delimiter="\t")][:200]
     found = translated(project, "int8", texts, camel_case, "edgeformer_kernels.wasm")
     with Translator.open(COMMITTED / "int8", engine="kernels") as translator:
-        expected = translator.translate(texts, **options)  # type: ignore[arg-type] # options by name
+        expected = translator.translate(texts, **options)
     assert len(found) == 200
     for mine, theirs in zip(expected, found, strict=True):
         assert theirs["source"] == [*mine.source.ids]
@@ -100,8 +104,9 @@ def test_what_a_page_downloads_is_small(project: Path) -> None:
     size = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=120).stdout)
     assert 0 < size["code"] + size["relaxed"] <= LIMIT
     assert min(size.values()) > 0
-    names = [path.name for path in (package / "dist").glob("*.js")]
-    assert {"index.js", "worker.js", "cli.js", "folder.js"} < set(names)
+    code = {path.name: path.read_text("utf-8") for path in (package / "dist").glob("*.js")}
+    assert {"index.js", "worker.js", "cli.js", "folder.js"} < set(code)  # `package.json` has their names
+    assert [text.count("webpackIgnore: true") for text in code.values() if "webpackIgnore" in text] == [1]
     assert not [*package.rglob("*.map")]
 
 

@@ -45,6 +45,9 @@ export interface DecodeOptions {
   suppressSequences: readonly TokensOrText[];
   /** Never generate the unknown token. */
   disableUnk: boolean;
+  /** If positive, `targetPrefix` is not forced but favored: as long as the output follows it, the probability `p` of its
+   * next token becomes `(1 - beta) * p + beta`, and others become `(1 - beta) * p`. */
+  prefixBiasBeta: number;
   /** Return translations that differ in the first token after the prefix, the most probable token first. */
   returnAlternatives: boolean;
   /** Leave out alternatives whose first token is less probable than this, except for the first alternative. */
@@ -81,6 +84,7 @@ const RANGES: Partial<Record<keyof DecodeOptions, [number, number, "whole" | "re
   maxInputLength: [1, MAX_OPTION, "whole"],
   noRepeatNgramSize: [0, MAX_OPTION, "whole"],
   repetitionPenalty: [Number.MIN_VALUE, Number.MAX_VALUE, "real"],
+  prefixBiasBeta: [0, 1 - Number.EPSILON / 2, "real"],
   minAlternativeExpansionProb: [0, 1, "real"],
 };
 
@@ -105,6 +109,7 @@ export function defaultOptions({ generation }: Manifest): DecodeOptions {
     suppressTokens: [],
     suppressSequences: [],
     disableUnk: false,
+    prefixBiasBeta: 0,
     returnAlternatives: false,
     minAlternativeExpansionProb: 0,
     returnScores: true,
@@ -162,6 +167,8 @@ function* conflicts(options: DecodeOptions): Generator<string> {
   if (options.maxLength !== null && options.minLength > options.maxLength)
     yield `\`minLength\` must be at most \`maxLength\` (${options.maxLength}), but is ${options.minLength}`;
   if (options.maxNgramRepeats === 1) yield "`maxNgramRepeats` must be 0 or at least 2, but is 1";
+  if (options.returnAlternatives && options.prefixBiasBeta)
+    yield "`returnAlternatives` and `prefixBiasBeta` cannot be combined";
   if (options.beamShrinks && options.patience > 1) yield "`beamShrinks` and a `patience` above 1 cannot be combined";
   if (options.beamShrinks && !options.earlyStopping) yield "`beamShrinks` needs `earlyStopping`";
 }

@@ -10,8 +10,17 @@ import type { ReadyOptions } from "./options.js";
  */
 export type Processor = (history: readonly number[], logits: Float32Array) => void;
 
-/** The processors that the options require, in the order of those in Python. */
-export function buildProcessors(options: ReadyOptions, special: SpecialTokens, isListed: boolean): Processor[] {
+/**
+ * The processors that the options require, in the order of those in Python.
+ *
+ * @param bias tokens that the output should begin with.
+ */
+export function buildProcessors(
+  options: ReadyOptions,
+  special: SpecialTokens,
+  isListed: boolean,
+  bias: readonly number[],
+): Processor[] {
   const processors: Processor[] = [];
   if (options.repetitionPenalty !== 1) processors.push(repetitionPenalty(options.repetitionPenalty));
   if (options.noRepeatNgramSize) processors.push(noRepeatNgram(options.noRepeatNgramSize));
@@ -26,6 +35,7 @@ export function buildProcessors(options: ReadyOptions, special: SpecialTokens, i
     processors.push((_, logits) => {
       for (const token of never) logits[token] = -Infinity;
     });
+  if (bias.length) processors.push(prefixBias(bias, options.prefixBiasBeta));
   return processors;
 }
 
@@ -55,6 +65,20 @@ function suppressSequences(sequences: readonly (readonly number[])[]): Processor
       const begin = history.length - sequence.length + 1;
       if (begin >= 0 && sequence.slice(0, -1).every((token, i) => history[begin + i] === token))
         logits[sequence.at(-1)!] = -Infinity;
+    }
+  };
+}
+
+/** Favors the tokens of a prefix, as long as the output has followed it (CTranslate2's biased decoding). */
+function prefixBias(prefix: readonly number[], beta: number): Processor {
+  return (history, logits) => {
+    const next = prefix[history.length];
+    if (next === undefined || logits[next] === -Infinity || history.some((token, i) => token !== prefix[i])) return;
+    const peak = logits.reduce((one, other) => Math.max(one, other));
+    const sum = logits.reduce((total, logit) => total + Math.exp(logit - peak), 0);
+    for (let token = 0; token < logits.length; token++) {
+      const probability = ((1 - beta) / sum) * Math.exp(logits[token]! - peak);
+      logits[token] = Math.log(probability + (token === next ? beta : 0));
     }
   };
 }

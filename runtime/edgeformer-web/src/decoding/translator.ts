@@ -216,7 +216,8 @@ export class LocalTranslator implements Translator {
     const most = call.decoder.limit(call.options);
     if (prefix.length >= most)
       throw inputError(index, `has a target prefix of ${prefix.length} tokens, but may have at most ${most} in all`);
-    return { source, prefix, limit: call.decoder.limit(call.options, source.length, prefix.length) };
+    const [forced, bias] = call.options.prefixBiasBeta ? [[], prefix] : [prefix, []];
+    return { source, prefix: forced, bias, limit: call.decoder.limit(call.options, source.length, forced.length) };
   }
 
   #detokenized({ ids, score, finished, tokenScores }: Hypothesis, { options }: Call): TextHypothesis {
