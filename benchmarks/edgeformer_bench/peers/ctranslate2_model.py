@@ -13,6 +13,7 @@ from ctranslate2.specs import TransformerSpec
 from ctranslate2.specs.common_spec import Activation
 from numpy.typing import NDArray
 
+from edgeformer.importers.ctranslate2.config import ACTIVATIONS
 from edgeformer.importers.ctranslate2.weights import NAMES
 from edgeformer.importers.layout import modules
 from edgeformer.model.base import EncoderDecoder
@@ -26,13 +27,7 @@ from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.files import staged_folder
 from edgeformer_runtime.tokenizer import special_tokens
 
-_ACTIVATIONS = {
-    "relu": Activation.RELU,
-    "gelu": Activation.GELU,
-    "gelu_tanh": Activation.GELUTanh,
-    "gelu_sigmoid": Activation.GELUSigmoid,
-    "silu": Activation.SWISH,
-}
+_ACTIVATIONS = {ours: Activation(number) for number, ours in ACTIVATIONS.items()}
 
 
 def convert_run(run: Run, out: Path, weights: Weights) -> None:

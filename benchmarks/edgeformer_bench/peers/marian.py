@@ -11,6 +11,8 @@ from typing import Any
 from edgeformer_bench.peers.base import PeerError, Spec
 from edgeformer_bench.peers.converted import ConvertedModel, side_names
 
+MODEL_FILE = "model.npz"
+VOCABULARY_FILES = "source.yml", "target.yml"
 ONE_BATCH = {"mini_batch": 10_000, "maxi_batch": 1}
 SORTED_BATCHES = {"mini_batch": 32, "maxi_batch": 100, "maxi_batch_sort": "src"}
 
@@ -60,8 +62,8 @@ class MarianPeer:
         if beam_size > 1 and not generation.beam_shrinks:
             raise PeerError("Marian's beam search needs `beam_shrinks`; with --beam 1, there is no difference.")
         return pymarian.Translator(
-            models=str(self._folder / "model.npz"),
-            vocabs=[str(self._folder / name) for name in ("source.yml", "target.yml")],
+            models=str(self._folder / MODEL_FILE),
+            vocabs=[str(self._folder / name) for name in VOCABULARY_FILES],
             beam_size=beam_size,
             normalize=generation.length_penalty,
             max_length_factor=generation.max_len_a or self._model.rules.max_target_length,

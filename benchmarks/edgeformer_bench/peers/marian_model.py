@@ -20,10 +20,9 @@ from edgeformer.model.transformer.model import Transformer
 from edgeformer.train.run import Run
 from edgeformer_bench.peers.base import PeerError, Weights
 from edgeformer_bench.peers.converted import save_rules, side_names
+from edgeformer_bench.peers.marian import MODEL_FILE, VOCABULARY_FILES
 from edgeformer_runtime.files import staged_folder
 
-MODEL_FILE = "model.npz"
-VOCABULARY_FILES = "source.yml", "target.yml"
 Arrays = dict[str, NDArray[Any]]
 
 
