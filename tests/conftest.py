@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
 # Small models run faster on one thread, especially under other load. Must be set before torch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# What a test asserts does not depend on what else the machine does, nor on chance where a failure stops a change.
-settings.register_profile(
-    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
-)
-settings.load_profile("any machine")
-
 ROOT = Path(__file__).resolve().parent.parent
 SHARED_DATA = ROOT.parent / "shared" / "data"
 
@@ -38,6 +33,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     amounts.are_slow_tests_run = bool(config.getoption("--slow"))
+    # What a test asserts does not depend on what else the machine does, nor on chance where a failure stops a change.
+    settings.register_profile(
+        "any machine",
+        max_examples=100 if amounts.are_slow_tests_run else 50,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize="CI" in os.environ,
+    )
+    settings.load_profile("any machine")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -46,6 +50,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="slow; run with --slow"))
         elif "slow" in item.keywords:
             item.add_marker(pytest.mark.timeout(4 * float(config.getini("timeout"))))
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what is imported, which is a million objects, whenever it runs."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -55,8 +55,6 @@ def shell(
         ('"$@" <&-', (), "Standard input is closed; give TEXT, or a file with --input."),
         ('"$@" >&-', ("dog",), "Standard output is closed; send it to a file, or to /dev/null."),
         ('"$@" </dev/null >/dev/full', ("dog",), "No space left on device: standard output."),
-        ('"$@"', ("dog", "--threads", str(2**40)), f"`--threads` must be at most 256, but is {2**40}."),
-        ('"$@"', ("dog", "--workers", str(2**40)), f"`--workers` must be at most 256, but is {2**40}."),
     ],
 )
 def test_what_cannot_be_done_is_one_line(small_bundle: Path, line: str, arguments: Sequence[str], problem: str) -> None:

@@ -305,6 +305,7 @@ def test_generated_corpus() -> None:
     assert len(loaded.provenance.sha256["generated"]) == 64
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="needs the corpora in ../shared/data")
 @pytest.mark.parametrize("name", [name for name, corpus in CORPORA.items() if any(file.url for file in corpus.train)])
 def test_pins_fit_the_real_files(name: str) -> None:

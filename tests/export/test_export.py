@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -50,17 +51,17 @@ from tests.store import Store, with_agreement
 
 @pytest.fixture(scope="module")
 def run(store: Store) -> Run:
-    return store.run(steps=100)
+    return store.run()
 
 
 @pytest.fixture(scope="module")
 def fp32(store: Store) -> Path:
-    return store.bundle(steps=100)
+    return store.bundle()
 
 
 @pytest.fixture(scope="module")
 def int8(store: Store) -> Path:
-    return store.bundle(precision="int8", steps=100)
+    return store.bundle(precision="int8")
 
 
 def test_manifest_tells_what_is_in_the_bundle(fp32: Path, run: Run) -> None:
@@ -382,9 +383,9 @@ def test_verify_opens_the_attention_graph_too(fp32: Path, tmp_path: Path) -> Non
 
 
 def test_a_sample_with_sentences_too_long_for_the_model_is_no_obstacle(store: Store, tmp_path: Path) -> None:
-    run = small_run(tmp_path / "run", pairs=8)
+    run = Run.open(shutil.copytree(store.run().path, tmp_path / "run"))
     sample = run.path / "sample.tsv"
-    text = sample.read_text(encoding="utf-8")
+    text = "".join(sample.read_text(encoding="utf-8").splitlines(keepends=True)[:8])
     sample.write_text("word " * 400 + "\tmot\n" + text + "The sea.\t" + "mot " * 100 + "\n", encoding="utf-8")
     model_graphs = ModelGraphs(Run.open(run.path))
     model_graphs.traced = store.traced()

@@ -104,7 +104,7 @@ def found(request: pytest.FixtureRequest, store: Store) -> tuple[int, int, dict[
     """Layers, and operators by file and precision."""
     encoder_layers, decoder_layers = request.param
     variant = DEPTHS[request.param]
-    bundles = {precision: open_bundle(store.bundle(variant, precision, steps=100)) for precision in PRECISIONS}
+    bundles = {precision: open_bundle(store.bundle(variant, precision)) for precision in PRECISIONS}
     operators = {
         (file, precision): Counter({name.rpartition(".")[2]: count for name, count in counts.items()})
         for precision, bundle in bundles.items()

@@ -85,7 +85,7 @@ def test_step_logits_equal_teacher_forced_torch(exported: Exported, lengths: lis
 
 
 @exports(*FP32)
-@pytest.mark.parametrize("beam_size", [1, 2, 5])
+@pytest.mark.parametrize("beam_size", [1, pytest.param(2, marks=pytest.mark.slow), 5])
 def test_output_equals_torch_token_by_token(exported: Exported, beam_size: int) -> None:
     sources = random_sources(exported.model, [1, 3, 3, 8, 13, 21, 40, 2, 9])
     options = [DecodeOptions(beam_size=beam_size), DecodeOptions(beam_size=beam_size, max_length=7, length_penalty=0.3)]

@@ -14,6 +14,7 @@ from edgeformer.cli import main
 from edgeformer.importers.model import Shortlist as ImportedShortlist
 from edgeformer.importers.run_folder import SHORTLIST_FILE
 from edgeformer.train.run import Run
+from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.shortlist.lists import ShortlistReport, align, learned, make_shortlist, never_generated
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
@@ -38,6 +39,7 @@ CASES: list[tuple[str, Precision, Target]] = [
     ("untied_silu", "int4", "ort"),
     ("ssru", "int8-block", "ort"),
 ]
+QUICK = [("int8", "ort"), ("int4", "ort")]
 CLOSE = {"fp32": 1e-4, "int8": 0.15, "int8-block": 0.05, "int4": 0.05}
 """How far logits may differ: the listed projection does not round what it is applied to."""
 
@@ -45,7 +47,7 @@ CLOSE = {"fp32": 1e-4, "int8": 0.15, "int8-block": 0.05, "int4": 0.05}
 @pytest.mark.parametrize(
     ("variant", "precision", "target"),
     [
-        pytest.param(*case, marks=pytest.mark.slow) if is_slow(case[0]) or case[2] == "portable" else case
+        pytest.param(*case, marks=[pytest.mark.slow] if is_slow(case[0]) or case[1:] not in QUICK else [])
         for case in CASES
     ],
 )
@@ -160,8 +162,9 @@ def test_learned_lists_are_sorted_limited_and_without_forbidden_tokens() -> None
     assert sizes.max() == 7
 
 
-def test_export_command(store: Store, taught: RunSettings, tmp_path: Path) -> None:
+def test_export_command(store: Store, taught: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = store.run(**taught)
+    monkeypatch.setattr(ModelGraphs, "traced", store.traced(**taught))
     for name, column in (("text.a", 0), ("text.b", 1)):
         lines = [pair[column] for pair in PAIRS] * 3
         (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -17,6 +17,13 @@ from tests.damage import PARTS, drop_mask, scale_block
 from tests.factory import PAIRS, small_run
 
 
+@pytest.fixture
+def few(tmp_path: Path) -> tuple[str | Path, ...]:
+    """Options to compare greedy output on a few texts."""
+    (tmp_path / "few").write_text("".join(f"{source}\n" for source, _ in PAIRS[::9]), encoding="utf-8")
+    return ("--source", tmp_path / "few", "--beam", "1")
+
+
 def test_a_bundle_passes_against_the_run_it_comes_from(small_bundle: Path, taught_run: Run) -> None:
     content = verified(small_bundle, "--checkpoint", taught_run.path)
     parity = content["parity"]
@@ -100,10 +107,16 @@ def test_another_tokenizer_is_named(small_bundle: Path, taught_run: Run, tmp_pat
     ],
 )
 def test_against_torch_a_scaled_block_is_found_in_its_layer(
-    small_bundle: Path, taught_run: Run, tmp_path: Path, file: str, tensor: str, part: str
+    small_bundle: Path,
+    taught_run: Run,
+    tmp_path: Path,
+    few: tuple[str | Path, ...],
+    file: str,
+    tensor: str,
+    part: str,
 ) -> None:
     bundle = scale_block(copy_of(small_bundle, tmp_path), file, tensor)
-    reported = problems(bundle, "--checkpoint", taught_run.path, "--beam", "1")
+    reported = problems(bundle, "--checkpoint", taught_run.path, *few)
     assert f"first difference in example 4: {part}" in reported[0]
     assert "against torch, in sentence " in reported[-1]
     assert f", first difference is in {part}, relative difference 0." in reported[-1]
@@ -113,11 +126,15 @@ def test_against_torch_a_scaled_block_is_found_in_its_layer(
 
 @pytest.mark.parametrize("precision", [pytest.param("int8", marks=pytest.mark.slow), "int4"])
 def test_against_torch_a_scaled_matrix_of_integers_is_found_in_its_layer(
-    small_bundles: dict[Precision, Path], taught_run: Run, tmp_path: Path, precision: Precision
+    small_bundles: dict[Precision, Path],
+    taught_run: Run,
+    tmp_path: Path,
+    few: tuple[str | Path, ...],
+    precision: Precision,
 ) -> None:
     """Rounding is not taken for it: the tolerance is twice the error at export."""
     bundle = scale_block(copy_of(small_bundles[precision], tmp_path), ENCODER_FILE, "linear_5", whole=True)
-    content = json.loads(run("verify", bundle, "--json", "--checkpoint", taught_run.path, "--beam", "1").stdout)
+    content = json.loads(run("verify", bundle, "--json", "--checkpoint", taught_run.path, *few).stdout)
     first = content["first_difference_from_torch"]
     assert first["module"] == "encoder_layers.0.feed_forward.3"
     assert first["part"] == "encoder layer 1, feed-forward"
@@ -125,15 +142,17 @@ def test_against_torch_a_scaled_matrix_of_integers_is_found_in_its_layer(
 
 
 def test_against_torch_a_dropped_mask_is_found_in_its_layer(
-    small_bundle: Path, taught_run: Run, tmp_path: Path
+    small_bundle: Path, taught_run: Run, tmp_path: Path, few: tuple[str | Path, ...]
 ) -> None:
-    reported = problems(drop_mask(copy_of(small_bundle, tmp_path), ENCODER_FILE), "--checkpoint", taught_run.path)
+    reported = problems(drop_mask(copy_of(small_bundle, tmp_path), ENCODER_FILE), "--checkpoint", taught_run.path, *few)
     assert "first difference is in encoder layer 1, attention, output" in reported[-1]
 
 
-def test_a_model_with_other_weights_is_told_from_its_first_part_on(small_bundle: Path, tmp_path: Path) -> None:
+def test_a_model_with_other_weights_is_told_from_its_first_part_on(
+    small_bundle: Path, tmp_path: Path, few: tuple[str | Path, ...]
+) -> None:
     """The bundle is sound, but it is not the bundle of that run."""
-    reported = problems(small_bundle, "--checkpoint", small_run(tmp_path / "other", seed=7).path, "--beam", "1")
+    reported = problems(small_bundle, "--checkpoint", small_run(tmp_path / "other", seed=7).path, *few)
     assert "logits differ by up to" in reported[0]
     assert "beam 1:" in " ".join(reported)
     assert "first difference is in source embedding, tokens (`source_embedding.tokens`" in reported[-1]

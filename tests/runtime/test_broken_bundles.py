@@ -10,6 +10,7 @@ import pytest
 
 from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
+from tests.amounts import combinations
 from tests.bundles import copy_of
 from tests.commands import problems, python, run
 
@@ -28,11 +29,11 @@ main()
 """
 
 
-@pytest.mark.parametrize(("file", "tensor", "part"), PARTS, ids=[f"{file} {tensor}" for file, tensor, _ in PARTS])
-@pytest.mark.parametrize("precision", PRECISIONS)
+@combinations(precision=PRECISIONS, damaged=PARTS)
 def test_a_scaled_block_of_a_weight_is_found_in_its_layer(
-    small_bundles: dict[Precision, Path], tmp_path: Path, precision: Precision, file: str, tensor: str, part: str
+    small_bundles: dict[Precision, Path], tmp_path: Path, precision: Precision, damaged: tuple[str, str, str]
 ) -> None:
+    file, tensor, part = damaged
     bundle = scale_block(copy_of(small_bundles[precision], tmp_path), file, tensor)
     reported = problems(bundle)
     assert f"first difference in example 4: {part}, relative difference 0." in reported[0]

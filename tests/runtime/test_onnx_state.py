@@ -225,7 +225,7 @@ def test_steps_of_two_batches_may_alternate(session: OnnxSession) -> None:
 @pytest.mark.parametrize("beam_size", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_two_threads_share_one_session(session: OnnxSession, beam_size: int) -> None:
     random = np.random.default_rng(0)
-    options = DecodeOptions(beam_size=beam_size)
+    options = DecodeOptions(beam_size=beam_size, min_length=LONGEST)
     works = [[[*random.integers(4, 300, length).tolist(), 3] for length in range(1, 9)] for _ in range(4)]
     expected = [decode(session, sources, options) for sources in works]
     assert all(len(best.ids) == LONGEST for work in expected for best, *_ in work)

@@ -45,7 +45,7 @@ def sampled(count: int, **changes: float) -> Counter[int]:
     ],
 )
 def test_samples_have_the_documented_distribution(changes: dict[str, float], expected: list[float]) -> None:
-    count = 4000
+    count = 2000
     found = sampled(count, **changes)
     for token, probability in enumerate(expected):
         error = 4 * np.sqrt(probability * (1 - probability) / count)  # standard deviations

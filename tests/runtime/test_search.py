@@ -15,6 +15,7 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Request
 from edgeformer_runtime.decoding.search import BeamSearch, GreedySearch, normalized_score, packed
 from edgeformer_runtime.errors import ModelError, OptionError
+from tests.amounts import examples
 from tests.toy import Ids, ToySession, enumerate_all, reference_beam, reference_greedy, same
 
 MODELS = st.builds(
@@ -28,7 +29,7 @@ MODELS = st.builds(
 SOURCES = st.lists(st.integers(4, 9), min_size=1, max_size=6).map(tuple)
 PREFIXES = st.lists(st.sampled_from([1, 4]), max_size=4).map(tuple)
 ENDLESS = Request(source=(4,), limit=100)
-FEW = settings(max_examples=80, deadline=None, derandomize=True)
+FEW = settings(max_examples=50, deadline=None, derandomize=True)
 
 
 @st.composite
@@ -54,7 +55,7 @@ def with_room(session: ToySession, prefix: Ids, options: DecodeOptions) -> Ids:
     return prefix[: min(options.max_length or session.max_target_length, session.max_target_length) - 1]
 
 
-@settings(FEW, max_examples=200)
+@examples(150, 1000, derandomize=True)
 @given(MODELS, SOURCES, PREFIXES, beam_options(), st.booleans(), st.booleans(), st.sampled_from([(), (5, 7)]))
 def test_search_equals_the_reference(
     session: ToySession, source: Ids, prefix: Ids, options: DecodeOptions, shrinks: bool, early: bool, forbid: Ids

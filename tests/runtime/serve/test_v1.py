@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from edgeformer_runtime import Translator
 from edgeformer_runtime.text import TextTranslator
+from tests.amounts import examples
 from tests.runtime.serve.http import Answer, Client, serving
 from tests.runtime.test_workspace import bundle_between, replace_bundle
 from tests.runtime.text.test_markup import ANY_HTML
@@ -284,7 +285,7 @@ NAMES = (
 LIBRETRANSLATE = ("q", "source", "target", "format", "alternatives", "api_key")
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(30, 200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(own=st.dictionaries(st.sampled_from(NAMES), JSON), other=st.dictionaries(st.sampled_from(LIBRETRANSLATE), JSON))
 def test_no_input_is_an_internal_error(client: Client, own: dict[str, Any], other: dict[str, Any]) -> None:
     answers = [
@@ -296,7 +297,7 @@ def test_no_input_is_an_internal_error(client: Client, own: dict[str, Any], othe
         assert answer.status == 200 or (answer.status == 400 and answer.error)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(30, 200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(document=ANY_HTML)
 def test_every_html_is_translated(client: Client, document: str) -> None:
     own = ask(client, texts=[document, "<p>A dog.</p>"], format="html", scores=True)
@@ -321,7 +322,7 @@ def test_the_document_describes_what_there_is(client: Client) -> None:
 
 def test_concurrent_requests_of_all_kinds_get_what_each_gets_alone(client: Client) -> None:
     requests: list[tuple[str, dict[str, Any]]] = []
-    for index in range(24):
+    for index in range(12):
         texts = [f"The old dog runs {index} times.", *TEXTS[: index % 4]]
         options = [{}, {"beam_size": 1}, {"n_best": 2}][index % 3]
         source = ("en", "de")[index % 2]
