@@ -67,12 +67,15 @@ class Attentive(Stranger):
 
 
 class Recurrent(Attentive):
-    def __init__(self, kind: Any = nn.GRU) -> None:
+    def __init__(self, kind: Any = nn.GRU, batch_first: bool = True) -> None:
         super().__init__()
-        self.recurrent = kind(D, D, batch_first=True)
+        self.recurrent = kind(D, D, batch_first=batch_first)
 
     def memory(self, source: Tensor, source_length: Tensor) -> Tensor:
-        return self.recurrent(self.source_embedding(source))[0]
+        embedded = self.source_embedding(source)
+        if self.recurrent.batch_first:
+            return self.recurrent(embedded)[0]
+        return self.recurrent(embedded.transpose(0, 1))[0].transpose(0, 1)
 
 
 class Packed(Recurrent):
@@ -165,9 +168,12 @@ def test_what_the_messages_say_to_write_can_be_exported(kind: type[Attentive]) -
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("batch_first", [True, False])
 @pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM])
-def test_recurrent_layers_of_torch_are_traced_for_all_lengths_whatever_was_traced_before(kind: Any) -> None:
-    model = Recurrent(kind)
+def test_recurrent_layers_of_torch_are_traced_for_all_lengths_whatever_was_traced_before(
+    kind: Any, batch_first: bool
+) -> None:
+    model = Recurrent(kind, batch_first)
     check_exportable(model)
     traced = to_onnx(model, "ort").graphs
     graphs, _ = optimized_graphs(traced, "ort", in_blocks=False, for_cuda=False)

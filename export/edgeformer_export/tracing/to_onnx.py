@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import onnx_ir as ir
 import torch
 from onnx_ir.passes import common
@@ -17,6 +18,7 @@ from torch.export import Dim
 
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.transformer.self_attention import CausalSelfAttention
+from edgeformer_export.passes.patterns import constant
 from edgeformer_export.tracing.graphs import EncoderGraph, StepDecoderGraph
 from edgeformer_export.tracing.kernels import OPSET, scaled_queries, use_kernels
 from edgeformer_export.tracing.mistakes import mistranslation, why_untraceable
@@ -35,7 +37,7 @@ _EXAMPLE_SIZES = {
     contract.PAST_AXIS: 4,
     contract.CAPACITY_AXIS: 7,
 }
-
+RECURRENT = {"GRU", "LSTM", "RNN"}
 
 Graphs = dict[str, ir.Model]
 """Graphs by the names of their files in a bundle."""
@@ -162,7 +164,7 @@ def _trace(
     if program.exported_program is not None and (problem := mistranslation(program.exported_program)):
         raise ExportError(f"The model's `{method}` cannot be exported: {problem}")
     model = program.model
-    _forget_shapes_behind_recurrent_layers(model)
+    _free_length_of_recurrent_layers(model)
     # Replace the tracer's numbered axes by the contract's letters.
     for values, axes in ((model.graph.inputs, inputs), (model.graph.outputs, outputs)):
         for value in values:
@@ -170,16 +172,30 @@ def _trace(
     return model
 
 
-def _forget_shapes_behind_recurrent_layers(model: ir.Model) -> None:
-    """Drop the shapes inside a graph with a recurrent layer of torch's, such as ``nn.GRU``.
+def _free_length_of_recurrent_layers(model: ir.Model) -> None:
+    """Let recurrent layers of torch's, such as ``nn.GRU``, read sources of any length, and drop the shapes in a graph.
 
     The tracer takes the length of such a layer's output from the example. The simplifier infers all shapes again.
     """
     sequence_lens = 4  # the input that such a layer does not have
-    if any(node.op_type in {"GRU", "LSTM", "RNN"} and node.inputs[sequence_lens] is None for node in model.graph):
+    if any(node.op_type in RECURRENT and node.inputs[sequence_lens] is None for node in model.graph):
         for node in model.graph:
             for value in node.outputs:
                 value.shape = None
+            if node.op_type == "Reshape" and _is_recurrent_output(node.inputs[0]):
+                # (S, N, directions, U) -> (S, N, directions * U)
+                node.replace_input_with(1, constant(model.graph, "joined_directions", np.array([0, 0, -1])))
+                node.attributes["allowzero"] = ir.AttrInt64("allowzero", 0)
+
+
+def _is_recurrent_output(value: ir.Value | None) -> bool:
+    """Whether a value is the outputs of a recurrent layer at all positions, with axes of directions and units last."""
+    transpose = value.producer() if value is not None else None
+    if transpose is None or transpose.op_type != "Transpose" or transpose.inputs[0] is None:
+        return False
+    layer = transpose.inputs[0].producer()
+    is_output = layer is not None and layer.op_type in RECURRENT and transpose.inputs[0] is layer.outputs[0]
+    return is_output and tuple(transpose.attributes["perm"].as_ints()[2:]) == (1, 3)
 
 
 def _decoder_inputs(
