@@ -139,9 +139,7 @@ class Plan:
                 f"{len(translations):,}."
             )
         if again is None:
-            again = partial(
-                self._translator.translate, options=decoding, timeout=stop.seconds_left, cancel=stop.cancel
-            )
+            again = partial(self._translator.translate, options=decoding, timeout=stop.seconds_left, cancel=stop.cancel)
         outcomes = self._outcomes(translations, again)
         if self._options.check_numbers:
             outcomes = self._with_numbers(outcomes, again)

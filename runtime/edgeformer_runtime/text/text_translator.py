@@ -169,9 +169,7 @@ class TextTranslator:
         """Translate texts that are split already; see :meth:`translate`."""
         stop = stop or Stop()
         sentences = [text for plan in plans for text in plan.sentences]
-        translated = iter(
-            self.translator.translate(sentences, options, timeout=stop.seconds_left, cancel=stop.cancel)
-        )
+        translated = iter(self.translator.translate(sentences, options, timeout=stop.seconds_left, cancel=stop.cancel))
         return [plan.join([next(translated) for _ in plan.sentences], options, stop) for plan in plans]
 
     def split(self, text: str, *, format: Format = "text", index: int = 0, limit: SentenceLimit | None = None) -> Plan:

@@ -20,7 +20,6 @@ from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents.files import read_document, translated_once
 
-
 PR_SET_PDEATHSIG = 1
 """The operation of Linux's ``prctl`` that has the system send a signal to this process when its parent ends."""
 
