@@ -142,7 +142,7 @@ def reference_beam(session: ToySession, source: Ids, options: DecodeOptions, pre
         if options.beam_shrinks:
             del extensions[beams - len(hypotheses) :]
         for total, ids, token in extensions[:beams]:
-            if token == end and (len(hypotheses) < beams or not options.early_stopping):
+            if token == end and np.isfinite(total) and (len(hypotheses) < beams or not options.early_stopping):
                 hypotheses.append(Hypothesis(ids, score(total, steps, options.length_penalty), True))
         if (options.early_stopping and len(hypotheses) == beams) or not extensions:
             break

@@ -10,16 +10,18 @@ from hypothesis import strategies as st
 
 from edgeformer_runtime import DecodeOptions, InputError, OptionError, Translator
 from edgeformer_runtime.decoding.loop import decode
-from tests.runtime.test_search import FEW, MODELS, PREFIXES, SOURCES, beam_options, with_room, within
+from tests.amounts import examples
+from tests.runtime.test_search import MODELS, PREFIXES, SOURCES, beam_options, with_room, within
 from tests.toy import Ids, ToySession
 
 TEXTS = ["The old dog runs 2 times near the sea.", "The green river turns 14 times near the house.", "The dog sings."]
 
 
-@FEW
+@examples(80, 500, derandomize=True)
 @given(
     MODELS,
-    st.lists(st.tuples(SOURCES, PREFIXES), min_size=2, max_size=7),
+    st.lists(st.tuples(SOURCES, PREFIXES), min_size=2, max_size=7)
+    | st.lists(st.tuples(SOURCES, st.just(())), min_size=2, max_size=7),  # of one length, which share a batch
     beam_options(),
     st.booleans(),
     st.booleans(),
