@@ -17,7 +17,7 @@ import msgspec
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Stop
 from edgeformer_runtime.errors import BundleError, OptionError
-from edgeformer_runtime.serve.batching import Batcher, BatchReport, Setting, Ticket
+from edgeformer_runtime.serve.batching import Batcher, BatchReport, ClosedError, Setting, Ticket
 from edgeformer_runtime.serve.files.document_process import SentDocument
 from edgeformer_runtime.serve.files.documents import Documents
 from edgeformer_runtime.serve.settings import ServeSettings
@@ -188,17 +188,23 @@ class Service:
                 yield StreamedText(number, same.text)
             return
         job = await self._at_last_hop(job)
-        hop, gone, run = job.route[-1], threading.Event(), asyncio.get_running_loop().run_in_executor
+        hop, gone = job.route[-1], threading.Event()
         async with self._free_streams, self._leased(hop.model) as translator:
             steps = self._steps(translator.with_languages(hop.source, hop.target), job, Stop(gone.is_set))
-            step = run(self._streams, next, steps, None)
+            step = self._next_step(steps)
             try:
                 while (item := await asyncio.shield(step)) is not None:
                     yield item
-                    step = run(self._streams, next, steps, None)
+                    step = self._next_step(steps)
             finally:
                 gone.set()
                 await asyncio.gather(step, return_exceptions=True)  # until then, the model is in use
+
+    def _next_step(self, steps: Iterator[Streamed]) -> asyncio.Future[Streamed | None]:
+        try:
+            return asyncio.get_running_loop().run_in_executor(self._streams, next, steps, None)
+        except RuntimeError:  # the threads have ended
+            raise ClosedError("The server is shutting down.") from None
 
     def close(self) -> None:
         """Finish what is queued, and close all models."""
