@@ -96,7 +96,8 @@ def _found(items: Sequence[Item], text: str, sentence: AlignedSentence | None = 
             pattern = r"\s*".join(re.escape(character) for character in item.text if not character.isspace())
             before = r"(?<!\d)" if item.text[:1].isdigit() else ""  # not part of a longer number
             pattern = before + pattern + (r"(?!\d)" if item.text[-1:].isdigit() else "")
-        spans = [match.span() for match in re.finditer(pattern, text, re.IGNORECASE)]
+        matches = re.finditer(f"(?=({pattern}))", text, re.IGNORECASE)  # those that overlap, too
+        spans = [match.span(1) for match in matches]
         free = [span for span in spans if all(span[1] <= start or span[0] >= end for start, end in found.values())]
         free = [span for span in free if text[slice(*span)] == item.text] or free
         if free:

@@ -52,6 +52,7 @@ def sentences(text: str, language: str = "en") -> list[str]:
 
 @given(text=TEXTS)
 @example(text="%S%s")
+@example(text="A{0 }{0}{0}")
 def test_copied_sentences_give_the_text_back(text_translator: TextTranslator, text: str) -> None:
     plan = text_translator.split(text)
     result = join(plan)

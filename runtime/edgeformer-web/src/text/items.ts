@@ -94,8 +94,8 @@ function found(items: readonly Item[], text: string, sentence?: AlignedSentence)
     const characters = [...item.text].filter((character) => !isSpace(character)).map(escaped);
     const [before, after] = [/^\p{Nd}/u, /\p{Nd}$/u].map((digit) => digit.test(item.text)); // not part of a longer number
     const pattern = `${before ? "(?<!\\p{Nd})" : ""}${characters.join("\\s*")}${after ? "(?!\\p{Nd})" : ""}`;
-    const free = [...text.matchAll(new RegExp(pattern, "giu"))]
-      .map((match): Span => [match.index, match.index + match[0].length])
+    const free = [...text.matchAll(new RegExp(`(?=(${pattern}))`, "giu"))] // those that overlap, too
+      .map((match): Span => [match.index, match.index + match[1]!.length])
       .filter(([first, last]) => [...spans.values()].every(([start, end]) => last <= start || first >= end));
     const exact = free.filter((span) => text.slice(...span) === item.text);
     const attention = (span: Span) => (sentence ? attentionOn(sentence, item, span) : 0);
