@@ -13,6 +13,8 @@ from edgeformer_runtime.cli.output import console, print_json, table
 from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
 from edgeformer_runtime.selfcheck.machine import machine_summary
 
+BESIDE = 4
+"""Results that are shown beside each other; more would not fit on a terminal."""
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 
 
@@ -33,11 +35,13 @@ def conclude(results: Mapping[str, Result], *, as_json: bool) -> None:
     if as_json:
         print_json({"command": command_line(), "machine": machine_summary(), "problems": problems, "results": results})
     else:
-        rows = table(command_line(), "", *results)
-        columns = [dict(result.rows()) for result in results.values()]
-        for what in dict.fromkeys(what for column in columns for what in column):
-            rows.add_row(what, *(column.get(what, "–") for column in columns))
-        console().print(rows)
+        console().print(command_line(), style="bold")
+        for start in range(0, len(results), BESIDE):
+            columns = {name: dict(result.rows()) for name, result in list(results.items())[start : start + BESIDE]}
+            rows = table("", "", *columns)
+            for what in dict.fromkeys(what for column in columns.values() for what in column):
+                rows.add_row(what, *(column.get(what, "–") for column in columns.values()))
+            console().print(rows)
         console().print(f"{machine_summary()}; onnxruntime {ENGINE_VERSION}")
     for problem in problems:
         console(stderr=True).print(f"BROKEN {problem}", style="red")
