@@ -204,8 +204,8 @@ class Batch:
             initial: log-probability of each sentence before the search, ``(N,)``.
             options: how to search.
             stopped: called for each sentence after every step; says whether to give it up.
-            ended: called with each sentence and its hypotheses as soon as they are complete. If it or ``stopped``
-                raises, the search ends, and the exception is raised again.
+            ended: called with each sentence and its hypotheses as soon as they are complete. What it or ``stopped``
+                raises is raised again after the search, which ends at the next step if there is ``stopped``.
 
         Returns:
             For each sentence, its hypotheses, best first; an empty list if it was given up.
