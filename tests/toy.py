@@ -146,8 +146,8 @@ def reference_beam(session: ToySession, source: Ids, options: DecodeOptions, pre
                 hypotheses.append(Hypothesis(ids, score(total, steps, options.length_penalty), True))
         if (options.early_stopping and len(hypotheses) == beams) or not extensions:
             break
-        alive = [(total, (*ids, int(token))) for total, ids, token in extensions if token != end][:beams]
-        alive = [(total, ids) for total, ids in alive if np.isfinite(total)]
+        going_on = [each for each in extensions if each[2] != end or each[0] == -np.inf][:beams]  # which takes a place
+        alive = [(total, (*ids, int(token))) for total, ids, token in going_on if np.isfinite(total)]
         if not options.early_stopping and steps < limit and len(hypotheses) >= beams:
             worst = sorted((hypothesis.score or 0.0 for hypothesis in hypotheses), reverse=True)[beams - 1]
             if not any(score(total, steps, options.length_penalty) > worst for total, _ in alive):
