@@ -82,7 +82,7 @@ class Sentences:
         """Return the translation of each text of the call.
 
         Args:
-            decoded: hypotheses of each sentence that was read; none if it was given up.
+            decoded: hypotheses of each sentence that the model read; an empty list if it was given up.
 
         Raises:
             StoppedError: a sentence was given up, and errors are raised.

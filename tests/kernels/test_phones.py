@@ -207,7 +207,7 @@ def test_the_library_for_android_needs_what_android_has(tmp_path: Path) -> None:
 
 
 def test_the_library_for_android_finds_the_golden_examples(native: str, plan: Path, tmp_path: Path) -> None:
-    """Android's C library is not at hand: under another one, which has the same functions."""
+    """Another C library stands in for Android's, which is not available; it has the same functions."""
     if shutil.which("qemu-aarch64") is None or not GLIBC_FOR_ARM.is_dir():
         pytest.skip("no qemu-aarch64, or no C library for ARM (libc6-arm64-cross)")
     built = compiling("aarch64-android").build("aarch64-android", tmp_path)

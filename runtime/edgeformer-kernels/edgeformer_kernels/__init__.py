@@ -214,27 +214,11 @@ class Batch:
             KernelError: an argument is out of range, or memory does not suffice.
             FloatingPointError: no token has a finite log-probability.
         """
-        count, room = len(begin), int(most.max())
-        shape = count, options.hypotheses
-        token, scores = np.empty((*shape, room), np.int64), np.empty((*shape, room))
-        length, score, finished = np.empty(shape, np.int64), np.empty(shape), np.empty(shape, np.uint8)
         suppressed, forbidden = (np.array(sorted(ids), np.int64) for ids in (options.suppressed, options.forbidden))
         lists = suppressed.ctypes.data, len(suppressed), forbidden.ctypes.data, len(forbidden)
         given = _Options(*options[:11], *lists, options.loop_repeats, options.loop_given)
-        arrays = token, scores, length, score, finished
-        results = _Results(room, *(array.ctypes.data for array in arrays))
+        results = _Hypotheses(len(begin), options.hypotheses, int(most.max()))
         begin = np.ascontiguousarray(begin)
-
-        def found(sentence: int) -> list[Found]:
-            hypotheses = []
-            for rank in range(options.hypotheses):
-                size, is_finished = int(length[sentence, rank]), bool(finished[sentence, rank])
-                if size < 0:
-                    break
-                ids, each = token[sentence, rank, : size - is_finished].tolist(), scores[sentence, rank, :size].tolist()
-                hypotheses.append(Found(ids, float(score[sentence, rank]), is_finished, each))
-            return hypotheses
-
         raised: list[BaseException] = []
         outcome = _LIBRARY.edgeformer_search(
             self._handle,
@@ -244,19 +228,48 @@ class Batch:
             initial.ctypes.data,
             ctypes.byref(given),
             _Stopped(_safe(stopped, raised)) if stopped else None,
-            _Ended(_safe(lambda sentence: ended(sentence, found(sentence)), raised)) if ended else None,
-            ctypes.byref(results),
+            _Ended(_safe(lambda sentence: ended(sentence, results.of(sentence)), raised)) if ended else None,
+            ctypes.byref(results.pointers),
         )
         if raised:
             raise raised[0]
         if outcome == 2:
             raise FloatingPointError("no token has a finite log-probability")
         _checked(outcome)
-        return [found(sentence) for sentence in range(count)]
+        return [results.of(sentence) for sentence in range(len(begin))]
 
     def __del__(self) -> None:
         if self._handle:
             _LIBRARY.edgeformer_end(self._handle)
+
+
+class _Hypotheses:
+    """Room for the hypotheses of a search, which the library fills; see ``edgeformer_results`` of the C interface.
+
+    Args:
+        sentences: number of sentences.
+        hypotheses: number of hypotheses of each.
+        room: tokens of the longest one.
+    """
+
+    def __init__(self, sentences: int, hypotheses: int, room: int) -> None:
+        shape = sentences, hypotheses
+        self._token, self._each = np.empty((*shape, room), np.int64), np.empty((*shape, room))
+        self._length, self._score = np.empty(shape, np.int64), np.empty(shape)
+        self._finished = np.empty(shape, np.uint8)
+        arrays = self._token, self._each, self._length, self._score, self._finished
+        self.pointers = _Results(room, *(array.ctypes.data for array in arrays))
+
+    def of(self, sentence: int) -> list[Found]:
+        """The hypotheses of a sentence, best first."""
+        found = []
+        lengths, finished = self._length[sentence].tolist(), self._finished[sentence].tolist()
+        for rank, (size, is_finished) in enumerate(zip(lengths, finished, strict=True)):
+            if size < 0:
+                break
+            ids, each = self._token[sentence, rank, : size - is_finished], self._each[sentence, rank, :size]
+            found.append(Found(ids.tolist(), float(self._score[sentence, rank]), bool(is_finished), each.tolist()))
+        return found
 
 
 def _safe(called: Callable[[int], object], raised: list[BaseException]) -> Callable[[int], object]:
