@@ -47,7 +47,6 @@ function showModel() {
   const size = (parameters / MILLION).toFixed(parameters < MILLION ? 2 : 1);
   const slow = plan ? "" : " It runs in ONNX Runtime; models exported as int8 are several times as fast here.";
   status.textContent = `Ready: from ${named(from)} to ${named(to)}, ${size} million parameters.${slow}`;
-  element("aligns").checked = translator.engine === "onnxruntime"; // which is loaded already, and has the weights
   element("words").lang = source.lang = from || "";
   target.lang = to || "";
 }
@@ -70,7 +69,7 @@ async function translate() {
   const { signal } = (running = new AbortController());
   target.replaceChildren();
   element("words").replaceChildren();
-  element("words").hidden = !element("aligns").checked;
+  element("words-hint").hidden = true;
   target.setAttribute("aria-busy", "true");
   element("stop").disabled = false;
   element("confidence").textContent = "";
@@ -96,7 +95,8 @@ async function translate() {
 /** Shows a sentence token by token, and returns the log-probabilities of its tokens. */
 async function translateSentence(sentence, signal) {
   const view = target.appendChild(document.createElement("span"));
-  const returnAttention = element("aligns").checked;
+  const { plan, files } = translator.manifest;
+  const returnAttention = Boolean(plan) || "attention.onnx" in files;
   const scores = [];
   const tokens = [];
   for await (const step of translator.translateTokens(sentence, { returnAttention, signal })) {
@@ -125,6 +125,7 @@ function showToken(view, text, isUnsure) {
 
 /** Shows the tokens of the source; those that belong together are marked when the pointer is on one of them. */
 function showAlignment({ sourceTokens, alignment }, targets) {
+  element("words-hint").hidden = false;
   const view = element("words").appendChild(document.createElement("p"));
   const sources = sourceTokens.slice(0, -1).map((token) => {
     const shown = view.appendChild(document.createElement("span"));

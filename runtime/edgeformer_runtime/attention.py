@@ -53,7 +53,7 @@ def attentive(session: StepSession) -> AttentiveSession:
         BundleError: the model has no attention weights.
     """
     if isinstance(session, BundleSession):
-        return session.onnxruntime.open_attention()
+        return session.open_attention()
     return cast(AttentiveSession, session)
 
 

@@ -4,6 +4,7 @@
 //   driver mutate CASE SEED COUNT       opens and runs COUNT damaged models
 //
 // CASE is a file that `tests/kernels/cases.py` writes: whole numbers of 64 bits, the plan, and the weights.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -127,6 +128,8 @@ bool run(const edgeformer_model* model, const Case& one, int64_t limit, Hash* ha
 
   edgeformer_batch* batch = start();  // step by step, with rows that are doubled, reordered and left out
   if (!batch) return false;
+  int64_t longest = 0;
+  for (const int64_t length : one.lengths) longest = std::max(longest, length);
   std::vector<float> logits;
   std::vector<int64_t> rows(sentences);
   for (int64_t r = 0; r < sentences; r++) rows[r] = r;
@@ -134,7 +137,10 @@ bool run(const edgeformer_model* model, const Case& one, int64_t limit, Hash* ha
     logits.assign(rows.size() * one.target_rows, 0);
     std::vector<int64_t> token(rows.size());
     for (size_t r = 0; r < rows.size(); r++) token[r] = (one.begin + t * (7 + static_cast<int64_t>(r))) % one.target_rows;
-    accepted = edgeformer_step(batch, token.data(), logits.data(), static_cast<int64_t>(logits.size())) && accepted;
+    const bool attends = t % 3 == 1;
+    if (attends) logits.assign(rows.size() * longest, 0);
+    const auto advance = attends ? edgeformer_attend : edgeformer_step;
+    accepted = advance(batch, token.data(), logits.data(), static_cast<int64_t>(logits.size())) && accepted;
     hash->add(logits.data(), static_cast<int64_t>(logits.size()));
     const int64_t before = static_cast<int64_t>(rows.size());
     rows.clear();

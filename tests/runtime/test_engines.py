@@ -19,6 +19,7 @@ from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.engine.session import BundleSession
 from edgeformer_runtime.errors import BundleError, ConfigError, DeviceError, EdgeformerError, OptionError, SessionError
+from edgeformer_runtime.text import TextTranslator
 from tests.amounts import examples
 from tests.bundles import copy_of, edit_manifest
 from tests.commands import problems, python, run
@@ -99,11 +100,8 @@ def test_both_engines_give_the_same(kernels: Translator, reference: Translator, 
             assert mine.token_scores == pytest.approx(other.token_scores, abs=1e-3)
 
 
-ALL_KERNELS = [search for search in SEARCHES if not {"sampling_topk", "coverage_penalty"} & {*search}]
-"""Without samples, which depend on the place in a call, and without what takes attention from ONNX Runtime."""
-
-
-@pytest.mark.parametrize("search", ALL_KERNELS, ids=str)
+# Samples depend on the place in a call.
+@pytest.mark.parametrize("search", [search for search in SEARCHES if "sampling_topk" not in search], ids=str)
 def test_a_sentence_has_the_same_bits_alone_and_in_a_batch(kernels: Translator, search: DecodeChanges) -> None:
     together = kernels.translate(TEXTS, **search)
     for text, translation in zip(TEXTS, together, strict=True):
@@ -181,10 +179,12 @@ def test_prefixes_are_followed(kernels: Translator, reference: Translator) -> No
 
 
 def test_attention_and_scores_come_from_both(kernels: Translator, reference: Translator) -> None:
-    ours, theirs = (each.translate(TEXTS[:1], return_attention=True)[0].best for each in (kernels, reference))
-    assert ours.attention is not None
-    assert theirs.attention is not None
-    np.testing.assert_allclose(ours.attention.weights, theirs.attention.weights, atol=1e-5)
+    translations = kernels.translate(TEXTS)
+    ours, theirs = (each.attention(translations) for each in (kernels, reference))
+    for translation, one, other in zip(translations, ours, theirs, strict=True):
+        np.testing.assert_allclose(one.weights, other.weights, atol=1e-5)
+        (alone,) = kernels.attention([translation])
+        np.testing.assert_array_equal(one.weights, alone.weights)
     scores = [each.score(TEXTS[:2], ["dog sings.", "a cat"]) for each in (kernels, reference)]
     for one, other in zip(*scores, strict=True):
         assert one.log_probability == pytest.approx(other.log_probability, abs=1e-2)
@@ -245,7 +245,7 @@ def test_it_survives_a_fork(kernels: Translator) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_translating_needs_no_onnxruntime(kernels: Translator) -> None:
+def test_translating_needs_no_onnxruntime(kernels: Translator, reference: Translator) -> None:
     del kernels
     program = f"""
 import sys
@@ -253,15 +253,18 @@ sys.modules["onnxruntime"] = None
 from edgeformer_runtime import Translator
 from edgeformer_runtime.text import TextTranslator
 translator = Translator.open({str(BUNDLE)!r})
-print(TextTranslator(translator).translate(["The small dog runs. A <b>cat</b>."])[0].text)
+print(TextTranslator(translator).translate(["The small <b>dog</b> runs."], format="html")[0].text)
+print(translator.translate(["A dog."], return_attention=True)[0].best.attention.alignment)
 try:
-    translator.translate(["A dog."], return_attention=True)
+    print(translator.session.onnxruntime)
 except Exception as error:
     print(type(error).__name__, error)
 """
-    lines = python(program).stdout.splitlines()
-    assert len(lines) == 2
-    assert lines[1].startswith("DeviceError onnxruntime is not installed")
+    html, alignment, problem = python(program).stdout.splitlines()
+    assert html == TextTranslator(reference).translate(["The small <b>dog</b> runs."], format="html")[0].text
+    attention = reference.attention(reference.translate(["A dog."]))[0]
+    assert alignment == str(attention.alignment)
+    assert problem.startswith("DeviceError onnxruntime is not installed")
 
 
 def test_a_batch_is_given_up_within_a_step(kernels: Translator) -> None:

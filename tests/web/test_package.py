@@ -139,10 +139,18 @@ def test_bundles_without_a_plan_run_in_onnxruntime(project: Path, tmp_path: Path
         command = ["npx", "--no", "edgeformer", "verify", str(COMMITTED / precision)]
         verified = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=120)
         assert verified.returncode == 0, verified.stderr
+    check_attention(project, "fp32")
+
+
+def test_the_kernels_have_attention_weights(project: Path) -> None:
+    check_attention(project, "int8")
+
+
+def check_attention(project: Path, precision: str) -> None:
+    """Check that a bundle's attention weights are those of Python."""
     text = "The small dog runs 2 times near the sea."
-    options = {"beamSize": 2, "returnAttention": True}
-    (found,) = translated(project, "fp32", [text], options)
-    with Translator.open(COMMITTED / "fp32") as translator:
+    (found,) = translated(project, precision, [text], {"beamSize": 2, "returnAttention": True})
+    with Translator.open(COMMITTED / precision) as translator:
         (expected,) = translator.translate([text], beam_size=2, return_attention=True)
     attention = expected.best.attention
     assert attention is not None

@@ -99,6 +99,7 @@ def _library() -> ctypes.CDLL:
         "end": (None, [pointer]),
         "size": (whole, [pointer]),
         "step": (ctypes.c_int, [pointer, pointer, pointer, whole]),
+        "attend": (ctypes.c_int, [pointer, pointer, pointer, whole]),
         "select": (ctypes.c_int, [pointer, pointer, whole]),
         "restrict": (ctypes.c_int, [pointer, pointer, whole, pointer]),
         "search": (ctypes.c_int, [pointer, pointer, whole, pointer, pointer, pointer, pointer, pointer]),
@@ -161,6 +162,8 @@ class Batch:
         self._model, self._handle = model, None
         self.rows = len(sources)
         """R, the number of rows."""
+        self.longest = max(map(len, sources), default=0)
+        """S, the number of tokens of the longest source."""
         tokens = np.array([token for source in sources for token in source], np.int64)
         lengths = np.array([len(source) for source in sources], np.int64)
         self._handle = _checked(
@@ -175,6 +178,11 @@ class Batch:
     def step(self, token: IntArray, logits: FloatArray) -> None:
         """Advance every row by one token, ``(R,)``, and write logits ``(R, V)``, or ``(R, C)`` if restricted."""
         _checked(_LIBRARY.edgeformer_step(self._handle, token.ctypes.data, logits.ctypes.data, logits.size))
+
+    def attend(self, token: IntArray, weights: FloatArray) -> None:
+        """Advance every row by one token, ``(R,)``, and write what it attends to: the weights of the last layer's
+        cross-attention, averaged over its heads, ``(R, S)``; zeros after the source of a row."""
+        _checked(_LIBRARY.edgeformer_attend(self._handle, token.ctypes.data, weights.ctypes.data, weights.size))
 
     def select(self, rows: IntArray) -> None:
         """Continue with other rows: for each, the row that it continues, ``(R',)``."""

@@ -40,6 +40,10 @@ EDGEFORMER_API void edgeformer_end(edgeformer_batch* batch);
 // Advances every row by one token, and writes logits (R, V), or (R, C) for C listed tokens, if there is room for as many.
 EDGEFORMER_API int edgeformer_step(edgeformer_batch* batch, const int64_t* token, float* logits, int64_t room);
 
+// The same, but writes what each row attends to: the weights of the last layer's cross-attention, averaged over its heads,
+// (R, S) for a longest source of S tokens; zeros after the source of a row.
+EDGEFORMER_API int edgeformer_attend(edgeformer_batch* batch, const int64_t* token, float* weights, int64_t room);
+
 // Continues with other rows: for each, the row that it continues; those of a sentence beside each other.
 EDGEFORMER_API int edgeformer_select(edgeformer_batch* batch, const int64_t* row, int64_t count);
 

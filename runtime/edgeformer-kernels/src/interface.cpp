@@ -82,7 +82,13 @@ void edgeformer_end(edgeformer_batch* batch) { edgeformer::destroy(batch); }
 int edgeformer_step(edgeformer_batch* batch, const int64_t* token, float* logits, int64_t room) {
   const State& state = *batch->state;
   const int64_t outputs = state.is_restricted ? batch->listed_count : state.model->target.rows;
-  return room >= state.rows * outputs && can_step(state, token) && edgeformer::advance(batch->state, token, logits, nullptr);
+  return room >= state.rows * outputs && can_step(state, token) && edgeformer::advance(batch->state, token, {logits, nullptr, nullptr});
+}
+
+int edgeformer_attend(edgeformer_batch* batch, const int64_t* token, float* weights, int64_t room) {
+  const State& state = *batch->state;
+  return room >= state.rows * edgeformer::longest_source(state) && can_step(state, token) &&
+         edgeformer::advance(batch->state, token, {nullptr, nullptr, weights});
 }
 
 int edgeformer_select(edgeformer_batch* batch, const int64_t* row, int64_t count) {

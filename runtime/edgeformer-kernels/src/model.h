@@ -156,13 +156,20 @@ struct Best {
   float *peak = nullptr, *sums = nullptr;  // scratch
 };
 
+// What a step writes; null pointers for what is not wanted.
+struct Outputs {
+  float* logits = nullptr;     // (R, V), or (R, C) if the projection is restricted
+  Best* best = nullptr;
+  float* attention = nullptr;  // of the last layer to the encoder's output, averaged over heads, (R, S)
+};
+
 // What is compiled once for every instruction set.
 struct Kernels {
   const char* name;
   int group;           // consecutive inputs whose weights lie together
   int signed_shift;    // subtracted from inputs and zero points where products need signed integers
   bool (*encode)(State*, const int64_t* token);
-  bool (*step)(State*, const int64_t* token, float* logits, Best* best);
+  bool (*step)(State*, const int64_t* token, const Outputs& outputs);
 };
 
 // Packs outputs for the products of some kernels: all of a stored product, or those in `listed`.
@@ -186,8 +193,11 @@ const char* level_names();
 // state.cpp: makes room for sentences and their caches, and encodes them. Null if there is not enough memory.
 State* start(const Model* model, const int64_t* token, const int64_t* length, int64_t sentences);
 
-// Advances every row by one token; see Kernels.
-bool advance(State* state, const int64_t* token, float* logits, Best* best);
+// Advances every row by one token.
+bool advance(State* state, const int64_t* token, const Outputs& outputs);
+
+// Tokens of the longest sentence, S.
+int64_t longest_source(const State& state);
 
 // Continues with other rows: for each, the row that it continues.
 bool select(State* state, const int64_t* rows, int64_t count);

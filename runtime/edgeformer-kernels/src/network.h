@@ -72,12 +72,12 @@ inline float softmax(float* score, int64_t count) {
   return sum(total);
 }
 
-// What one head of one row attends to in a sentence.
+// What one head of one row attends to in a sentence. Returns the factor that makes the sum of `weights` one.
 //
 // Keys are transposed, so that the scores of 16 positions are computed together without adding up across a vector. Four
 // partial sums each, because an addition waits for the one before.
-inline void attend_memory(const float* query, const Model& model, const float* keys, const float* values, int64_t count,
-                          float scale, float* weights, float* out) {
+inline float attend_memory(const float* query, const Model& model, const float* keys, const float* values, int64_t count,
+                           float scale, float* weights, float* out) {
   const int64_t room = padded(count), key_room = model.key_room(), value_room = model.value_room();
   for (int64_t t = 0; t < room; t += kLanes) {
     Floats part[4] = {};
@@ -85,7 +85,8 @@ inline void attend_memory(const float* query, const Model& model, const float* k
       for (int j = 0; j < 4; j++) part[j] += all(query[i + j]) * load(keys + (i + j) * room + t);
     store(weights + t, ((part[0] + part[1]) + (part[2] + part[3])) * all(scale));
   }
-  const Floats inverse = all(1.0f / softmax(weights, count));
+  const float factor = 1.0f / softmax(weights, count);
+  const Floats inverse = all(factor);
   for (int64_t i = 0; i < value_room; i += kLanes) {
     Floats even{}, odd{};
     int64_t t = 0;
@@ -96,6 +97,7 @@ inline void attend_memory(const float* query, const Model& model, const float* k
     if (t < count) even += all(weights[t]) * load(values + t * value_room + i);
     store(out + i, (even + odd) * inverse);
   }
+  return factor;
 }
 
 // The same for the row's own past: the keys and values that `owner` wrote in each step, at some places of its numbers.
@@ -313,17 +315,23 @@ inline void advance_cells(Cache& cache, const DecoderLayer& layer, Stream& strea
   if (!stream.model.norm_first) stream.normalized(layer.norm);
 }
 
+// `attention`, if it is wanted, gets the mean of the heads' weights, (rows, S).
 inline void attend_to_memory(State* state, const Cache& cache, const DecoderLayer& layer, Stream& stream, int64_t first,
-                             float* weights, float* context) {
+                             float* weights, float* context, float* attention) {
   const Model& model = *state->model;
-  const int64_t key_room = model.key_room(), value_room = model.value_room();
+  const int64_t key_room = model.key_room(), value_room = model.value_room(), longest = longest_source(*state);
+  if (attention) std::memset(attention, 0, stream.rows * longest * sizeof(float));
   for (int64_t r = 0; r < stream.rows; r++) {
     const int64_t n = state->sentence[first + r], count = state->length[n], room = padded(count);
     const float* keys = cache.memory_key.data() + state->first[n] * model.heads * key_room;
     const float* values = cache.memory_value.data() + state->first[n] * model.heads * value_room;
-    for (int64_t h = 0; h < model.heads; h++)
-      attend_memory(stream.wide + r * layer.cross_query.outputs + h * key_room, model, keys + h * key_room * room,
-                    values + h * room * value_room, count, model.cross_scale, weights, context + h * value_room);
+    for (int64_t h = 0; h < model.heads; h++) {
+      const float factor =
+          attend_memory(stream.wide + r * layer.cross_query.outputs + h * key_room, model, keys + h * key_room * room,
+                        values + h * room * value_room, count, model.cross_scale, weights, context + h * value_room);
+      for (int64_t t = 0; attention && t < count; t++)
+        attention[r * longest + t] += weights[t] * factor / static_cast<float>(model.heads);
+    }
     quantize(context, layer.cross_output.inputs, layer.cross_output, stream.integers + r * layer.cross_output.inputs);
   }
   stream.added(layer.cross_norm, layer.cross_output);
@@ -394,11 +402,10 @@ inline void best_outputs(const Input* x, int64_t rows, const Linear& linear, con
   for (int64_t r = 0; best.log_sum && r < rows; r++) best.log_sum[r] = peak[r] + static_cast<float>(logarithm(sum(load(sums + r * kLanes))));
 }
 
-// Advances some rows, from `first` on; `best` begins with the first of them.
-inline bool step_some(State* state, int64_t first, int64_t rows, const int64_t* token, float* logits, Best* best) {
+// Advances some rows, from `first` on; outputs begin with the first of them.
+inline bool step_some(State* state, int64_t first, int64_t rows, const int64_t* token, const Outputs& outputs) {
   const Model& model = *state->model;
-  int64_t longest = state->position + 1;
-  for (int64_t n = 0; n < state->sentences; n++) longest = longest > state->length[n] ? longest : state->length[n];
+  const int64_t source = longest_source(*state), longest = source > state->position + 1 ? source : state->position + 1;
   const int64_t context_width = model.heads * model.value_room();
   const int64_t bytes = (padded(longest) + context_width + rows * (1 + kLanes) + 8 * kLanes) * sizeof(float);
   if (!state->scratch.reserve(stream_bytes(model, rows) + bytes)) return false;
@@ -418,7 +425,7 @@ inline bool step_some(State* state, int64_t first, int64_t rows, const int64_t* 
     else
       attend_to_past(state, l, layer, stream, first, weights, context);
     stream.projected(layer.cross_norm, layer.cross_query);
-    attend_to_memory(state, cache, layer, stream, first, weights, context);
+    attend_to_memory(state, cache, layer, stream, first, weights, context, l == model.decoder_layers - 1 ? outputs.attention : nullptr);
     stream.feed_forward(layer.feed_forward);
   }
   stream.normalized(model.decoder_norm);
@@ -430,10 +437,12 @@ inline bool step_some(State* state, int64_t first, int64_t rows, const int64_t* 
     quantize(row, model.width, projection, stream.integers + r * projection.inputs);
   }
   const uint8_t* usable = state->is_restricted ? state->usable.data() : nullptr;
-  if (logits) product(stream.integers, rows, projection, {logits, projection.outputs, nullptr});
-  for (int64_t r = 0; logits && usable && r < rows; r++)
-    leave_out(logits + r * projection.outputs, usable + state->sentence[first + r] * projection.panels() * kPanel, projection.outputs);
-  if (best) {
+  if (float* logits = outputs.logits) {
+    product(stream.integers, rows, projection, {logits, projection.outputs, nullptr});
+    for (int64_t r = 0; usable && r < rows; r++)
+      leave_out(logits + r * projection.outputs, usable + state->sentence[first + r] * projection.panels() * kPanel, projection.outputs);
+  }
+  if (Best* best = outputs.best) {
     best->usable = usable;
     best->sentence = state->sentence.data() + first;
     best->peak = peak;
@@ -443,20 +452,23 @@ inline bool step_some(State* state, int64_t first, int64_t rows, const int64_t* 
   return true;
 }
 
-// Advances every row by one token, as many at a time as stay in the cache. Writes logits, (R, V) or (R, C), or the best of
-// them, or both.
-inline bool step(State* state, const int64_t* token, float* logits, Best* best) {
-  const int64_t outputs = (state->is_restricted ? state->listed : state->model->projection).outputs;
+// Advances every row by one token, as many at a time as stay in the cache.
+inline bool step(State* state, const int64_t* token, const Outputs& outputs) {
+  const int64_t logits = (state->is_restricted ? state->listed : state->model->projection).outputs;
   for (int64_t first = 0; first < state->rows; first += kRowsTogether) {
     const int64_t rows = state->rows - first < kRowsTogether ? state->rows - first : kRowsTogether;
-    Best part;
-    if (best) {
-      part = *best;
-      part.value += first * part.count;
-      part.output += first * part.count;
-      if (part.log_sum) part.log_sum += first;
+    Outputs part = outputs;
+    Best best;
+    if (part.logits) part.logits += first * logits;
+    if (part.attention) part.attention += first * longest_source(*state);
+    if (part.best) {
+      best = *part.best;
+      best.value += first * best.count;
+      best.output += first * best.count;
+      if (best.log_sum) best.log_sum += first;
+      part.best = &best;
     }
-    if (!step_some(state, first, rows, token + first, logits ? logits + first * outputs : nullptr, best ? &part : nullptr)) return false;
+    if (!step_some(state, first, rows, token + first, part)) return false;
   }
   return true;
 }

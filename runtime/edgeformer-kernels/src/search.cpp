@@ -68,14 +68,14 @@ class Search {
   bool begin() {
     for (int64_t t = 0; t < begin_count_; t++) {
       for (int64_t n = 0; n < sentences_; n++) token_[n] = begin_[n * begin_count_ + t];
-      if (t + 1 < begin_count_ && !advance(state_, token_.data(), nullptr, nullptr)) return false;
+      if (t + 1 < begin_count_ && !advance(state_, token_.data(), {})) return false;
     }
     return true;
   }
 
   Outcome run() {
     while (state_->rows) {
-      if (!advance(state_, token_.data(), nullptr, &best_)) return Outcome::kFailed;
+      if (!advance(state_, token_.data(), {nullptr, &best_, nullptr})) return Outcome::kFailed;
       int64_t kept = 0, rows = 0;
       const int64_t count = state_->rows / width_;
       for (int64_t s = 0; s < count; s++) {

@@ -66,12 +66,18 @@ State* start(const Model* model, const int64_t* token, const int64_t* length, in
   return nullptr;
 }
 
-bool advance(State* state, const int64_t* token, float* logits, Best* best) {
+int64_t longest_source(const State& state) {
+  int64_t longest = 0;
+  for (int64_t n = 0; n < state.sentences; n++) longest = longest > state.length[n] ? longest : state.length[n];
+  return longest;
+}
+
+bool advance(State* state, const int64_t* token, const Outputs& outputs) {
   const Model& model = *state->model;
   if (state->position == state->capacity && !grow(state, 2 * state->capacity)) return false;
   if (!state->past[state->position].reserve(state->rows * model.decoder_layers * model.past_width())) return false;
   for (int64_t r = 0; r < state->rows; r++) state->owner[r * state->capacity + state->position] = static_cast<int32_t>(r);
-  if (!model.kernels->step(state, token, logits, best)) return false;
+  if (!model.kernels->step(state, token, outputs)) return false;
   state->position++;
   return true;
 }

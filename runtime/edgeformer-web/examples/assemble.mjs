@@ -3,8 +3,8 @@
  *
  * Usage: node examples/assemble.mjs demo|extension FOLDER [BUNDLE [ONNXRUNTIME]]
  *
- * ONNXRUNTIME is the folder of the installed package `onnxruntime-web`: the demo needs it for attention weights and for
- * bundles without a plan.
+ * ONNXRUNTIME is the folder of the installed package `onnxruntime-web`: the demo needs it for bundles without a
+ * plan.
  */
 import { createHash } from "node:crypto";
 import { cpSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";

@@ -82,14 +82,14 @@ function recorded(sentences: readonly Recorded[]): SentenceTranslator {
       texts.map((text) => {
         const found = bySource.get(text);
         assert(found, `the model reads ${JSON.stringify(text)}, but ${JSON.stringify([...bySource.keys()])} in Python`);
-        const { length } = tokenizer.spans(text);
-        const rest = (0.8 - found.share) / Math.max(1, length - 1);
-        const attention = found.order.map((source) =>
-          Array.from({ length }, (_, index) => Math.fround(index === source ? found.share : rest)),
-        );
-        const ids = found.tokens.map((token) => tokenizer.tokenId(token)!);
-        return { text: found.text, ids, attention };
+        return { text: found.text, ids: found.tokens.map((token) => tokenizer.tokenId(token)!) };
       }),
+    attention: async (text) => {
+      const { order, share } = bySource.get(text)!;
+      const { length } = tokenizer.spans(text);
+      const rest = (0.8 - share) / Math.max(1, length - 1);
+      return order.map((source) => Array.from({ length }, (_, index) => Math.fround(index === source ? share : rest)));
+    },
   };
 }
 

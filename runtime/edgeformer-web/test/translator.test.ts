@@ -25,7 +25,8 @@ test("the search in steps finds what the kernels' own search finds", async () =>
   const bundle = await openBundle(INT8);
   const kernels = await openKernels(bundle, bundle.manifest.plan!);
   const tokenizers = await openTokenizers(bundle.manifest, bundle);
-  const inSteps: Engine = { name: "kernels", start: kernels.start.bind(kernels), close: () => undefined };
+  const { attention, close, start } = kernels;
+  const inSteps: Engine = { name: "kernels", start: start.bind(kernels), attention: attention.bind(kernels), close };
   const stepwise = new LocalTranslator(bundle, inSteps, tokenizers, undefined);
   const whole = new LocalTranslator(bundle, kernels, tokenizers, undefined);
   for (const options of [

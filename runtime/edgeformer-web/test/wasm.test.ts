@@ -21,7 +21,7 @@ test("relaxed SIMD is used where its products are exact, and nowhere else", asyn
 test("every module computes the same bits", async () => {
   const results = async (wasm?: URL) => {
     const translator = await openTranslator(INT8, { wasm });
-    return translator.translate(SENTENCES, { beamSize: 4, nBest: 4, returnTokenScores: true });
+    return translator.translate(SENTENCES, { beamSize: 4, nBest: 4, returnTokenScores: true, returnAttention: true });
   };
   assert.deepEqual(await results(), await results(plain));
 });

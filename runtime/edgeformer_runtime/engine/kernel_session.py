@@ -1,5 +1,4 @@
-"""The decode loop's session on the kernels of ``edgeformer-kernels``, for bundles with a plan. ONNX Runtime is opened
-for attention weights only."""
+"""The decode loop's session on the kernels of ``edgeformer-kernels``, for bundles with a plan."""
 
 from __future__ import annotations
 
@@ -7,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import edgeformer_kernels
 import numpy as np
@@ -30,7 +29,8 @@ if TYPE_CHECKING:
 
 
 class KernelState:
-    """The state of one batch; see :class:`~edgeformer_runtime.decoding.session.ListedState`."""
+    """The state of one batch; see :class:`~edgeformer_runtime.decoding.session.ListedState` and
+    :class:`~edgeformer_runtime.decoding.session.AttentiveState`."""
 
     def __init__(self, batch: edgeformer_kernels.Batch, vocab_size: int, listed: IntArray | None) -> None:
         self._batch, self.vocab_size, self.listed = batch, vocab_size, listed
@@ -47,6 +47,13 @@ class KernelState:
         logits = self._logits[: self._batch.rows]
         self._batch.step(np.ascontiguousarray(token), logits)
         return logits
+
+    def attend(self, token: IntArray) -> FloatArray:
+        """Advance every row and return attention weights; see
+        :meth:`~edgeformer_runtime.decoding.session.AttentiveState.attend`."""
+        weights: FloatArray = np.empty((self._batch.rows, self._batch.longest), np.float32)
+        self._batch.attend(np.ascontiguousarray(token), weights)
+        return weights
 
     def select(self, rows: IntArray, sentences: IntArray | None) -> None:
         """Continue with other rows; see :meth:`~edgeformer_runtime.decoding.session.DecoderState.select`."""
@@ -179,6 +186,12 @@ class KernelSession(BundleSession):
             loop_repeats=options.max_ngram_repeats,
             loop_given=given,
         )
+
+    def open_attention(self) -> Self:
+        """The kernels return attention weights without further ado; see
+        :meth:`~edgeformer_runtime.engine.session.BundleSession.open_attention`."""
+        self._opened()
+        return self
 
     @property
     def onnxruntime(self) -> OnnxSession:

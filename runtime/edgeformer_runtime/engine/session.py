@@ -17,7 +17,7 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.contract import StateTensor
-from edgeformer_runtime.decoding.session import BestTokens, DecoderState, IntArray
+from edgeformer_runtime.decoding.session import AttentiveSession, BestTokens, DecoderState, IntArray
 from edgeformer_runtime.engine import ENGINES, Engine
 from edgeformer_runtime.errors import BundleError, DeviceError, OptionError
 
@@ -84,6 +84,16 @@ class BundleSession(ABC):
         Raises:
             ModelError: the engine fails.
             SessionError: the session is closed, or was opened before a fork that the engine does not survive.
+        """
+
+    @abstractmethod
+    def open_attention(self) -> AttentiveSession:
+        """Return a session of the same model whose states return attention weights; what they need is opened now.
+
+        Raises:
+            BundleError: the model has no attention weights.
+            ModelError: the engine refuses the graph.
+            SessionError: the session is closed.
         """
 
     @property

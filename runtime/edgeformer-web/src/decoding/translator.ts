@@ -3,7 +3,7 @@ import { type Bundle, type BundleLocation, type OpenBundleOptions, openBundle } 
 import { ATTENTION_FILE, type Manifest, SHORTLIST_FILE, type SpecialTokens, WEIGHTS_FILE } from "../bundle/manifest.js";
 import type { Engine, Hypothesis } from "../engine/interface.js";
 import { openKernels } from "../engine/kernels.js";
-import { type ImportOnnxRuntime, OnnxEngine, openOnnxRuntime } from "../engine/onnxruntime.js";
+import { type ImportOnnxRuntime, openOnnxRuntime } from "../engine/onnxruntime.js";
 import type { WasmSource } from "../engine/wasm.js";
 import { EdgeformerError } from "../errors.js";
 import type { Block } from "../text/block.js";
@@ -16,7 +16,15 @@ import { chosenLanguages, type LanguagePair, resolvedTokens } from "./languages.
 import { changedOptions, type DecodeOptions, defaultOptions, optionError, type ReadyOptions } from "./options.js";
 import { Shortlist } from "./shortlist.js";
 import { prefixIds, withIds } from "./target.js";
-import type { CallOptions, GoldenResult, TextHypothesis, TokenStep, Translation, Translator } from "./translation.js";
+import type {
+  Attention,
+  CallOptions,
+  GoldenResult,
+  TextHypothesis,
+  TokenStep,
+  Translation,
+  Translator,
+} from "./translation.js";
 
 /** How to open a translator. */
 export interface OpenOptions extends OpenBundleOptions {
@@ -48,7 +56,7 @@ export async function openTranslator(location: BundleLocation, options: OpenOpti
     openTokenizers(manifest, bundle),
     ...lists.map(async (name) => Shortlist.read(await bundle.read(name), manifest)),
   ]);
-  return new LocalTranslator(bundle, engine, tokenizers, shortlist, options.onnxruntime);
+  return new LocalTranslator(bundle, engine, tokenizers, shortlist);
 }
 
 async function openEngine(bundle: Bundle, { engine, wasm, onnxruntime }: OpenOptions): Promise<Engine> {
@@ -74,14 +82,12 @@ interface Call {
 /** A model with its tokenizers. */
 export class LocalTranslator implements Translator {
   readonly #defaults: DecodeOptions;
-  #attentive: Promise<OnnxEngine> | undefined;
 
   constructor(
     private readonly bundle: Bundle,
     private readonly model: Engine,
     readonly tokenizers: Tokenizers,
     private readonly shortlist: Shortlist | undefined,
-    private readonly onnxruntime?: ImportOnnxRuntime,
   ) {
     this.#defaults = defaultOptions(bundle.manifest);
   }
@@ -92,6 +98,17 @@ export class LocalTranslator implements Translator {
 
   get engine(): "kernels" | "onnxruntime" {
     return this.model.name;
+  }
+
+  /** Whether the model has attention weights. */
+  get hasAttention(): boolean {
+    return this.model.name === "kernels" || Object.hasOwn(this.manifest.files, ATTENTION_FILE);
+  }
+
+  /** What each token of a translation attends to: one weight per source token. */
+  attention(text: string, ids: readonly number[], options: CallOptions = {}): Promise<Float32Array[]> {
+    const call = this.#call(options);
+    return this.#weights(this.#encode(text, 0, call).ids, ids, call);
   }
 
   translate(text: string, options?: CallOptions): Promise<Translation>;
@@ -110,7 +127,7 @@ export class LocalTranslator implements Translator {
       const of = hypotheses.get(requests[index]!)?.map((each) => this.#detokenized(each, call));
       return translation(source, of ?? [blank(call.options)]);
     });
-    if (call.options.returnAttention) for (const each of translations) await this.#attend(each, call);
+    if (call.options.returnAttention) await this.#attend(translations, call);
     return translations;
   }
 
@@ -132,7 +149,7 @@ export class LocalTranslator implements Translator {
     const [best] = step.value;
     const ids = [...best!.ids, ...(best!.finished ? [call.special.eos] : [])];
     const complete = translation(source, [this.#detokenized(best!, call)]);
-    if (call.options.returnAttention) await this.#attend(complete, call);
+    if (call.options.returnAttention) await this.#attend([complete], call);
     yield this.#step(ids, best!.tokenScores, complete);
   }
 
@@ -151,7 +168,6 @@ export class LocalTranslator implements Translator {
 
   close(): void {
     this.model.close();
-    void this.#attentive?.then((engine) => engine.close());
   }
 
   /** Source token ids of a text, as the model reads them by default. */
@@ -235,25 +251,30 @@ export class LocalTranslator implements Translator {
     };
   }
 
-  /** Adds attention weights to all hypotheses, by feeding each through the attention graph. */
-  async #attend({ source, hypotheses }: Translation, { special }: Call): Promise<void> {
-    if (!Object.hasOwn(this.manifest.files, ATTENTION_FILE))
-      throw optionError("The model has no attention weights; set `returnAttention` to false.");
-    if (!(this.model instanceof OnnxEngine)) this.#attentive ??= openOnnxRuntime(this.bundle, this.onnxruntime);
-    const engine = this.model instanceof OnnxEngine ? this.model : await this.#attentive!;
-    const { source: from, target: to } = this.tokenizers;
-    for (const hypothesis of source.ids.length ? hypotheses : []) {
-      const target = [...hypothesis.ids, ...(hypothesis.finished ? [special.eos] : [])];
-      const fed = [special.bos, ...special.prefix, ...target.slice(0, -1)];
-      const weights = (await engine.attention(source.ids, fed)).slice(special.prefix.length);
-      const alignment = hypothesis.ids.map((_, i): [number, number] => [largest(weights[i]!.subarray(0, -1)), i]);
-      hypothesis.attention = {
-        sourceTokens: source.ids.map((id) => from.token(id) ?? ""),
-        targetTokens: target.map((id) => to.token(id) ?? ""),
-        weights,
-        alignment: alignment.filter(([place]) => place >= 0),
-      };
-    }
+  /** Adds attention weights to all hypotheses. */
+  async #attend(translations: readonly Translation[], call: Call): Promise<void> {
+    if (!this.hasAttention) throw optionError("The model has no attention weights; set `returnAttention` to false.");
+    for (const { source, hypotheses } of translations)
+      for (const hypothesis of source.ids.length ? hypotheses : [])
+        hypothesis.attention = await this.#attention(source.ids, hypothesis, call);
+  }
+
+  /** Feeds a target to the model once more, to see what it attends to. */
+  async #weights(source: readonly number[], target: readonly number[], { special }: Call): Promise<Float32Array[]> {
+    const fed = [special.bos, ...special.prefix, ...target.slice(0, -1)];
+    return (await this.model.attention(source, fed)).slice(special.prefix.length);
+  }
+
+  async #attention(source: readonly number[], hypothesis: TextHypothesis, call: Call): Promise<Attention> {
+    const target = [...hypothesis.ids, ...(hypothesis.finished ? [call.special.eos] : [])];
+    const weights = await this.#weights(source, target, call);
+    const alignment = hypothesis.ids.map((_, i): [number, number] => [largest(weights[i]!.subarray(0, -1)), i]);
+    return {
+      sourceTokens: source.map((id) => this.tokenizers.source.token(id) ?? ""),
+      targetTokens: target.map((id) => this.tokenizers.target.token(id) ?? ""),
+      weights,
+      alignment: alignment.filter(([place]) => place >= 0),
+    };
   }
 
   #step(ids: readonly number[], tokenScores: readonly number[], complete: Translation | null): TokenStep {

@@ -92,6 +92,14 @@ export interface Engine {
    */
   search?(sentences: readonly SearchSentence[], listing: Listing | undefined, options: PlainSearch): Hypothesis[][];
 
+  /**
+   * Feeds the tokens of a target.
+   *
+   * @param fed the start token, and all tokens of the target but the last.
+   * @returns what each step attends to, one weight per source token.
+   */
+  attention(source: readonly number[], fed: readonly number[]): Promise<Float32Array[]>;
+
   /** Frees the model; no batch may be in use. */
   close(): void;
 }

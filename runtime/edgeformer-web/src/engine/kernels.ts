@@ -90,6 +90,20 @@ export class Kernels implements Engine {
     }
   }
 
+  async attention(source: readonly number[], fed: readonly number[]): Promise<Float32Array[]> {
+    const kernels = this.#kernels();
+    const batch = this.#start(kernels, [source], undefined);
+    try {
+      const room = this.places.room("weights", 4 * source.length);
+      return fed.map((token) => {
+        checked(kernels.edgeformer_attend(batch, this.places.wholes("tokens", [token]), room, BigInt(source.length)));
+        return new Float32Array(kernels.memory.buffer, room, source.length).slice();
+      });
+    } finally {
+      kernels.edgeformer_end(batch);
+    }
+  }
+
   /** Size of the module's memory, weights included; it never shrinks. */
   get memoryBytes(): number {
     return this.#kernels().memory.buffer.byteLength;

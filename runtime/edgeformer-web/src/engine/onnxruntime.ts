@@ -96,11 +96,6 @@ export class OnnxEngine implements Engine {
     return new OnnxBatch(this, SHORTLIST_DECODER_FILE, [...this.bundle.manifest.state, ...table], values);
   }
 
-  /**
-   * Feeds the tokens of a target, and returns the weights of each step, one per source token.
-   *
-   * @param fed the start token, and all tokens of the target but the last.
-   */
   async attention(source: readonly number[], fed: readonly number[]): Promise<Float32Array[]> {
     const batch = new OnnxBatch(this, ATTENTION_FILE, this.bundle.manifest.state, await this.#encoded(source));
     const weights: Float32Array[] = [];

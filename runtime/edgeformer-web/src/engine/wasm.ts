@@ -25,6 +25,7 @@ export interface KernelExports {
   edgeformer_start(model: number, token: number, length: number, sentences: bigint): number;
   edgeformer_end(batch: number): void;
   edgeformer_step(batch: number, token: number, logits: number, room: bigint): number;
+  edgeformer_attend(batch: number, token: number, weights: number, room: bigint): number;
   edgeformer_select(batch: number, row: number, count: bigint): number;
   edgeformer_restrict(batch: number, listed: number, count: bigint, usable: number): number;
   edgeformer_search(

@@ -29,7 +29,7 @@ import { innerTags, withTags } from "./placement.js";
 import { hasWords, joinedItems, protectedItems } from "./protected.js";
 import { fittingSpans, joinedSpans, sentenceSpans } from "./sentences.js";
 import { type Finish, finish, finished, inCapitals, lacksPeriod, lowered, period } from "./surface.js";
-import { type AlignedSentence, aligned, type SentenceTranslation } from "./words.js";
+import { type AlignedSentence, type AttentionRows, aligned, type SentenceTranslation } from "./words.js";
 
 /** How a text is split into sentences and put together again. */
 export interface TextOptions {
@@ -45,8 +45,6 @@ export interface TextOptions {
   addPeriod?: boolean;
   /** Shorten a translation that ends with the same words this often in a row; 0 shortens none. */
   maxRepeats?: number;
-  /** Place tags and placeholders by attention weights, which need onnxruntime; by default, by their position. */
-  returnAttention?: boolean;
   /** Compare the digits of each translation with those of its source, and correct it. */
   checkNumbers?: boolean;
   /** Keep placeholders, URLs, e-mail addresses, mentions and hashtags as they are. */
@@ -62,6 +60,8 @@ export interface SentenceTranslator {
   readonly tokenizers: Tokenizers;
   /** Translates sentences; the best translation of each. */
   sentences(texts: readonly string[], options: CallOptions): Promise<SentenceTranslation[]>;
+  /** Computes what the tokens of a translation attend to. */
+  attention(text: string, translation: SentenceTranslation, options: CallOptions): Promise<AttentionRows>;
 }
 
 /** The translation of a block. */
@@ -85,6 +85,7 @@ interface PlannedSentence {
 
 /** The translation of a sentence, and what is made of it. */
 interface Outcome {
+  options: CallOptions;
   planned: PlannedSentence;
   reading: Reading;
   translation: SentenceTranslation;
@@ -103,15 +104,15 @@ export function textTranslator(translator: LocalTranslator, options: TextOptions
   const { manifest, tokenizers } = translator;
   const first = manifest.text.source_prefix.length;
   const sentences: SentenceTranslator["sentences"] = async (texts, changes) => {
-    const returnAttention = options.returnAttention ?? false;
-    const translations = await translator.translate(texts, { ...changes, returnAttention });
-    return translations.map(({ hypotheses }) => {
-      const { text, ids, attention } = hypotheses[0]!;
-      const rows = attention?.weights.slice(0, ids.length).map((row) => [...row.subarray(first)]) ?? null;
-      return { text, ids, attention: rows };
-    });
+    const translations = await translator.translate(texts, changes);
+    return translations.map(({ hypotheses: [best] }) => ({ text: best!.text, ids: best!.ids }));
   };
-  return new TextTranslator({ manifest, tokenizers, sentences }, options);
+  const attention: SentenceTranslator["attention"] = async (text, { ids }, changes) => {
+    if (!translator.hasAttention || !ids.length) return null;
+    const weights = await translator.attention(text, ids, changes);
+    return weights.map((row) => [...row.subarray(first)]);
+  };
+  return new TextTranslator({ manifest, tokenizers, sentences, attention }, options);
 }
 
 /** Translates whole texts. */
@@ -204,26 +205,39 @@ export class TextTranslator {
       readings[index] = bare;
       translations[index] = again[at]!;
     });
-    const outcomes = planned.map((sentence, index) => {
-      const outcome = this.finished(sentence, readings[index]!, translations[index]!);
-      return sentence.items.length || sentence.tags.size ? this.aligned(outcome) : outcome;
-    });
+    const outcomes: Outcome[] = [];
+    for (const [index, sentence] of planned.entries()) {
+      const outcome = this.finished(sentence, readings[index]!, translations[index]!, options);
+      outcomes.push(sentence.items.length || sentence.tags.size ? await this.aligned(outcome) : outcome);
+    }
     return this.options.checkNumbers === false ? outcomes : this.withNumbers(outcomes, translate);
   }
 
-  private finished(planned: PlannedSentence, reading: Reading, translation: SentenceTranslation): Outcome {
+  private finished(
+    planned: PlannedSentence,
+    reading: Reading,
+    translation: SentenceTranslation,
+    options: CallOptions,
+  ): Outcome {
     const source = reading.mark ? reading.text.slice(0, -reading.mark.length) : reading.text;
     const { matchSurface: matches = true, maxRepeats: repeats = 4 } = this.options;
     const rules = { isUpper: reading.isUpper, matches, repeats, isMarked: reading.mark !== "" };
-    return { planned, reading, translation, finish: finish(source, translation.text, this.languages[1], rules) };
+    return {
+      options,
+      planned,
+      reading,
+      translation,
+      finish: finish(source, translation.text, this.languages[1], rules),
+    };
   }
 
   /** An outcome with its words, and items among them. */
-  private aligned(outcome: Outcome, numbers: readonly Item[] = []): Outcome {
+  private async aligned(outcome: Outcome, numbers: readonly Item[] = []): Promise<Outcome> {
     if (outcome.sentence) return outcome;
-    const { planned, reading, translation, finish } = outcome;
+    const { options, planned, reading, translation, finish } = outcome;
     const items = [...planned.items, ...numbers].sort((one, other) => one.start - other.start);
-    const words = aligned(reading, translation, this.translator.tokenizers, finish);
+    const attention = await this.translator.attention(reading.text, translation, options);
+    const words = aligned(reading, translation, attention, this.translator.tokenizers, finish);
     return { ...outcome, sentence: restored(words, items, planned.block.text, planned.span[0], reading.without) };
   }
 
@@ -236,14 +250,8 @@ export class TextTranslator {
     outcomes: readonly Outcome[],
     translate: (readings: readonly Reading[]) => Promise<SentenceTranslation[]>,
   ): Promise<Outcome[]> {
-    const chosen = outcomes.map((outcome) => {
-      const wrong = this.wrong(outcome);
-      if (!wrong.count) return outcome;
-      const own = this.aligned(outcome);
-      const items = this.numberItems(own, wrong, false);
-      const sentence = corrected(own.sentence!, items, wrong, own.planned.items, this.languages[1]);
-      return sentence ? this.fewerWrong(outcome, { ...own, sentence }) : outcome;
-    });
+    const chosen: Outcome[] = [];
+    for (const outcome of outcomes) chosen.push(await this.corrected(outcome));
     const left = [...chosen.keys()].filter((index) => this.wrong(chosen[index]!).count);
     const numbers = left.map((index) => this.numberItems(chosen[index]!, this.wrong(chosen[index]!), true));
     const readings = left.map((index, at) => {
@@ -252,12 +260,23 @@ export class TextTranslator {
       return read(planned.block, planned.span, planned.items, reading.isUpper, without, planned.mark);
     });
     const translations = await translate(readings);
-    left.forEach((index, at) => {
-      const { planned } = chosen[index]!;
-      const retried = this.aligned(this.finished(planned, readings[at]!, translations[at]!), numbers[at]);
+    for (const [at, index] of left.entries()) {
+      const { options, planned } = chosen[index]!;
+      const again = this.finished(planned, readings[at]!, translations[at]!, options);
+      const retried = await this.aligned(again, numbers[at]);
       chosen[index] = this.fewerWrong(chosen[index]!, retried);
-    });
+    }
     return chosen;
+  }
+
+  /** An outcome with the right numbers in place of wrong ones, as far as that is certain. */
+  private async corrected(outcome: Outcome): Promise<Outcome> {
+    const wrong = this.wrong(outcome);
+    if (!wrong.count) return outcome;
+    const own = await this.aligned(outcome);
+    const items = this.numberItems(own, wrong, false);
+    const sentence = corrected(own.sentence!, items, wrong, own.planned.items, this.languages[1]);
+    return sentence ? this.fewerWrong(outcome, { ...own, sentence }) : outcome;
   }
 
   private numberItems({ planned: { block, span, items } }: Outcome, wrong: Differences, withSign: boolean): Item[] {

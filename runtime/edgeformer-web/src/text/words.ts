@@ -21,14 +21,15 @@ export const WORD = python(
   "g",
 );
 
+/** How much each target token attends to each source token, `(T, S)`, without those that the model expects around a
+ * source; null if the model does not say so. */
+export type AttentionRows = readonly (readonly number[])[] | null;
+
 /** What a translator writes for a sentence. */
 export interface SentenceTranslation {
   text: string;
   /** Ids of its tokens. */
   ids: readonly number[];
-  /** How much each target token attends to each source token, `(T, S)`, without those that the model expects around a
-   * source; null if the model does not say so. */
-  attention: readonly (readonly number[])[] | null;
 }
 
 /** A word or punctuation mark of a translation. */
@@ -98,6 +99,7 @@ export const joined = (words: readonly Word[]): string => words.map(({ space, te
 export function aligned(
   reading: Reading,
   translation: SentenceTranslation,
+  attention: AttentionRows,
   tokenizers: Tokenizers,
   finish: Finish,
 ): AlignedSentence {
@@ -107,7 +109,7 @@ export function aligned(
   const { text } = translation;
   const ends = targetEnds(tokenizers, translation);
   const own = mark ? reading.text.slice(0, -mark.length) : reading.text;
-  const { spans, weights } = weighted(reading.text, text, ends, translation, tokenizers);
+  const { spans, weights } = weighted(reading.text, text, ends, attention, tokenizers);
   // A word has the mean attention of the tokens that have part of it.
   const words: Word[] = [];
   let offset = 0;
@@ -146,7 +148,7 @@ function weighted(
   source: string,
   text: string,
   ends: readonly number[],
-  { attention }: SentenceTranslation,
+  attention: AttentionRows,
   tokenizers: Tokenizers,
 ): { spans: Span[]; weights: number[][] } {
   const spans = attention ? sourceSpans(tokenizers, source) : [];
