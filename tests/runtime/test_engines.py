@@ -67,15 +67,15 @@ def reference() -> Iterator[Translator]:
         yield translator
 
 
-@pytest.mark.parametrize("damage", ["missing", "text"])
+@pytest.mark.parametrize("damage", ["missing", "text", "of another version"])
 def test_kernels_without_their_library_leave_the_model_to_onnxruntime(damage: str, tmp_path: Path) -> None:
     package = Path(pytest.importorskip("edgeformer_kernels", reason="the kernels are not built").__file__)
     copy = tmp_path / "edgeformer_kernels"
     copy.mkdir()
     (copy / "__init__.py").write_bytes(package.read_bytes())
-    if damage == "text":
-        for library in package.parent.glob("*edgeformer_kernels.*"):
-            (copy / library.name).write_text("not a library")
+    for library in package.parent.glob("*edgeformer_kernels.*") if damage != "missing" else ():
+        content = library.read_bytes().replace(b"edgeformer_attend", b"edgeformer_absent")
+        (copy / library.name).write_bytes(b"not a library" if damage == "text" else content)
     command = "import sys; from edgeformer.cli import main; main()", "translate", BUNDLE, "A cat!"
     paths = os.pathsep.join([str(tmp_path), *sys.path])
     assert python(*command, PYTHONPATH=paths).stdout.strip()

@@ -105,7 +105,11 @@ def _library() -> ctypes.CDLL:
         "search": (ctypes.c_int, [pointer, pointer, whole, pointer, pointer, pointer, pointer, pointer]),
     }
     for name, (result, arguments) in signatures.items():
-        function = getattr(library, f"edgeformer_{name}")
+        try:
+            function = getattr(library, f"edgeformer_{name}")
+        except AttributeError:
+            problem = f"`{_PATH}` was compiled from another version"
+            raise ImportError(f"The compiled library of edgeformer-kernels cannot be loaded: {problem}") from None
         function.restype, function.argtypes = result, arguments
     return library
 

@@ -13,7 +13,7 @@ struct edgeformer_batch {
   State* state = nullptr;
   Array<int64_t> listed;
   int64_t listed_count = 0;
-  ~edgeformer_batch() { edgeformer::destroy(state); }
+  ~edgeformer_batch() { edgeformer::end(state); }
 };
 
 namespace {
@@ -103,16 +103,7 @@ int edgeformer_restrict(edgeformer_batch* batch, const int64_t* listed, int64_t 
   return 1;
 }
 
-int64_t edgeformer_size(const edgeformer_batch* batch) {
-  const State& state = *batch->state;
-  int64_t values = 0;
-  for (int64_t l = 0; l < state.model->decoder_layers; l++) {
-    const edgeformer::Cache& cache = state.caches[l];
-    values += cache.memory_key.capacity() + cache.memory_value.capacity() + cache.cells.capacity();
-  }
-  for (int64_t t = 0; t < state.capacity; t++) values += state.past[t].capacity();
-  return values * static_cast<int64_t>(sizeof(float)) + state.scratch.capacity();
-}
+int64_t edgeformer_size(const edgeformer_batch* batch) { return edgeformer::size(*batch->state); }
 
 int edgeformer_search(edgeformer_batch* batch, const int64_t* begin, int64_t begin_count, const int64_t* most,
                       const double* initial, const edgeformer_options* given, int (*stopped)(int64_t sentence),

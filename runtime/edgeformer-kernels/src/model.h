@@ -2,6 +2,7 @@
 // files do with them.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "../include/edgeformer_kernels.h"
@@ -97,15 +98,14 @@ struct Model {
   Linear projection;
   float output_scale = 1;
   const struct Kernels* kernels = nullptr;
+  // What the last batch leaves to the next one, whose memory then need not come from the system again.
+  mutable std::atomic<struct State*> spare{nullptr};
 
   // Heads are padded to whole vectors.
   int64_t key_room() const { return padded(key_width); }
   int64_t value_room() const { return padded(value_width); }
   int64_t past_width() const { return recurrent ? 0 : heads * (key_room() + value_room()); }  // of a layer
-  ~Model() {
-    destroy(encoder, encoder_layers);
-    destroy(decoder, decoder_layers);
-  }
+  ~Model();
 };
 
 // What a decoder layer keeps of the encoder's output, and the cells of an SSRU.
@@ -192,6 +192,12 @@ const char* level_names();
 
 // state.cpp: makes room for sentences and their caches, and encodes them. Null if there is not enough memory.
 State* start(const Model* model, const int64_t* token, const int64_t* length, int64_t sentences);
+
+// Frees a state, or leaves it to the next batch.
+void end(State* state);
+
+// Bytes of a state.
+int64_t size(const State& state);
 
 // Advances every row by one token.
 bool advance(State* state, const int64_t* token, const Outputs& outputs);

@@ -4,6 +4,7 @@ namespace edgeformer {
 namespace {
 
 constexpr int64_t kFirstCapacity = 32;
+constexpr int64_t kMostSpare = 64 << 20;  // bytes that are kept for the next batch
 
 bool reserve_memories(State* state) {
   const Model& model = *state->model;
@@ -50,20 +51,45 @@ bool select_cells(State* state, const int64_t* rows, int64_t count) {
 
 }  // namespace
 
+Model::~Model() {
+  destroy(spare.load());
+  destroy(encoder, encoder_layers);
+  destroy(decoder, decoder_layers);
+}
+
 State* start(const Model* model, const int64_t* token, const int64_t* length, int64_t sentences) {
-  State* state = create<State>();
-  if (!state) return nullptr;
+  State* state = model->spare.exchange(nullptr);
+  if (!state && !(state = create<State>())) return nullptr;
   state->model = model;
   state->sentences = state->rows = sentences;
-  bool fits = (state->caches = create<Cache>(model->decoder_layers)) && state->length.reserve(sentences) &&
+  state->position = 0;
+  state->is_restricted = false;
+  bool fits = (state->caches || (state->caches = create<Cache>(model->decoder_layers))) && state->length.reserve(sentences) &&
               state->first.reserve(sentences) && state->sentence.reserve(sentences);
   for (int64_t n = 0; fits && n < sentences; n++) {
     state->length[n] = length[n];
     state->sentence[n] = static_cast<int32_t>(n);
   }
-  if (fits && reserve_memories(state) && grow(state, kFirstCapacity) && model->kernels->encode(state, token)) return state;
+  fits = fits && reserve_memories(state);
+  fits = fits && (state->capacity ? state->owner.reserve(sentences * state->capacity) : grow(state, kFirstCapacity));
+  if (fits && model->kernels->encode(state, token)) return state;
   destroy(state);
   return nullptr;
+}
+
+int64_t size(const State& state) {
+  int64_t values = 0;
+  for (int64_t l = 0; l < state.model->decoder_layers; l++) {
+    const Cache& cache = state.caches[l];
+    values += cache.memory_key.capacity() + cache.memory_value.capacity() + cache.cells.capacity();
+  }
+  for (int64_t t = 0; t < state.capacity; t++) values += state.past[t].capacity();
+  return values * static_cast<int64_t>(sizeof(float)) + state.scratch.capacity();
+}
+
+void end(State* state) {
+  if (state && size(*state) <= kMostSpare) state = state->model->spare.exchange(state);
+  destroy(state);
 }
 
 int64_t longest_source(const State& state) {
