@@ -47,6 +47,7 @@ function showModel() {
   const size = (parameters / MILLION).toFixed(parameters < MILLION ? 2 : 1);
   const slow = plan ? "" : " It runs in ONNX Runtime; models exported as int8 are several times as fast here.";
   status.textContent = `Ready: from ${named(from)} to ${named(to)}, ${size} million parameters.${slow}`;
+  if (!plan) navigator.serviceWorker?.ready.then(({ active }) => active.postMessage("keep-onnxruntime"));
   element("words").lang = source.lang = from || "";
   target.lang = to || "";
 }

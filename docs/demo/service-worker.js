@@ -1,11 +1,20 @@
 // Keeps the page and the package for visits without a connection. Models are kept by the package itself.
-importScripts("files.js"); // sets `version`, and `files`, the addresses to keep; written when the site is built
+//
+// `files.js`, which is written when the site is built, sets `version` and the addresses to keep: `files`, and `runtime`,
+// which are those of ONNX Runtime, 14 MB, and kept if a model needs it.
+importScripts("files.js");
 
 const name = `edgeformer-demo-${self.version}`;
 
-self.addEventListener("install", (event) => {
-  const requests = self.files.map((file) => new Request(file, { cache: "reload" }));
-  event.waitUntil(caches.open(name).then((cache) => cache.addAll(requests)).then(() => self.skipWaiting()));
+async function keep(files) {
+  const cache = await caches.open(name);
+  await cache.addAll(files.map((file) => new Request(file, { cache: "reload" })));
+}
+
+self.addEventListener("install", (event) => event.waitUntil(keep(self.files).then(() => self.skipWaiting())));
+
+self.addEventListener("message", (event) => {
+  if (event.data === "keep-onnxruntime") event.waitUntil(keep(self.runtime));
 });
 
 self.addEventListener("activate", (event) => {

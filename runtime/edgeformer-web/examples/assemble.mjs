@@ -28,8 +28,12 @@ function writeFileList(folder) {
   const files = filesOf(folder).filter((path) => !/^model\/|\.d\.ts$|^(files|service-worker)\.js$/.test(path));
   const hash = createHash("sha256");
   for (const path of files) hash.update(`${path}\n`).update(readFileSync(join(folder, path)));
-  const list = JSON.stringify(["./", ...files], null, 1);
-  writeFileSync(join(folder, "files.js"), `self.version = "${hash.digest("hex").slice(0, 16)}";\nself.files = ${list};\n`);
+  const kept = {
+    version: hash.digest("hex").slice(0, 16),
+    files: ["./", ...files.filter((path) => !path.startsWith("onnxruntime/"))],
+    runtime: files.filter((path) => path.startsWith("onnxruntime/")),
+  };
+  writeFileSync(join(folder, "files.js"), `Object.assign(self, ${JSON.stringify(kept, null, 1)});\n`);
 }
 
 const [what, folder, bundle = BUNDLE, onnxruntime] = process.argv.slice(2);

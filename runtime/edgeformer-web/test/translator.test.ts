@@ -21,6 +21,20 @@ test("the golden examples have the recorded output", async () => {
   assert.ok(maxScoreDifference < 1e-5);
 });
 
+test("attention weights add up to one, and leave other translations as they are", async () => {
+  const before = await translator.translate(SENTENCES);
+  const attentive = await translator.translate(SENTENCES, { returnAttention: true });
+  for (const { hypotheses, source } of attentive) {
+    const { targetTokens, weights } = hypotheses[0]!.attention!;
+    assert.equal(weights.length, targetTokens.length);
+    for (const row of weights) {
+      assert.equal(row.length, source.ids.length);
+      assert.ok(Math.abs(row.reduce((sum, weight) => sum + weight) - 1) < 1e-5);
+    }
+  }
+  assert.deepEqual(await translator.translate(SENTENCES), before);
+});
+
 test("the search in steps finds what the kernels' own search finds", async () => {
   const bundle = await openBundle(INT8);
   const kernels = await openKernels(bundle, bundle.manifest.plan!);

@@ -94,7 +94,7 @@ export class Kernels implements Engine {
     const kernels = this.#kernels();
     const batch = this.#start(kernels, [source], undefined);
     try {
-      const room = this.places.room("weights", 4 * source.length);
+      const room = this.places.room("attention", 4 * source.length);
       return fed.map((token) => {
         checked(kernels.edgeformer_attend(batch, this.places.wholes("tokens", [token]), room, BigInt(source.length)));
         return new Float32Array(kernels.memory.buffer, room, source.length).slice();
