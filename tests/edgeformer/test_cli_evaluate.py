@@ -164,11 +164,8 @@ def test_an_input_is_not_written_over(small_bundle: Path, files: tuple[Path, Pat
     assert [path.read_bytes() for path in files] == before
 
 
-def test_folders_that_are_something_else_are_told(
-    small_bundle: Path, taught_run: Run, files: tuple[Path, Path]
-) -> None:
+def test_a_run_is_no_bundle(taught_run: Run) -> None:
     assert "is not a bundle: it has no `manifest.json`" in error("translate", taught_run.path, "dog")
-    assert "is not a run folder: it has no recipe.json" in error("export", small_bundle, "--out", files[0].parent / "x")
 
 
 def test_perplexity_of_a_bundle_is_that_of_its_run(

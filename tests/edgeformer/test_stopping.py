@@ -30,19 +30,6 @@ def test_the_first_limit_reached_is_named() -> None:
     assert limit_reached(TrainConfig(max_steps=100), 99, 1e9, validations(1, 2, 3, 4)) is None
 
 
-@pytest.mark.parametrize(
-    ("reason", "text"),
-    [
-        (LimitReached("max_steps", 2_000_000), "max_steps = 2000000"),
-        (LimitReached("max_minutes", 30.0), "max_minutes = 30"),
-        (LimitReached("max_minutes", 0.5), "max_minutes = 0.5"),
-        (Interrupted(signal.SIGTERM), "SIGTERM"),
-    ],
-)
-def test_reasons_as_text(reason: LimitReached | Interrupted, text: str) -> None:
-    assert str(reason) == text
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_is_noted_and_a_second_sigint_interrupts(number: signal.Signals) -> None:
     before = [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)]

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from edgeformer.cli import main
 from edgeformer.config import load_recipe, recipe_names
@@ -46,11 +46,21 @@ def arguments(folder: Path, *more: str) -> list[str]:
     return ["train", str(folder / "small.toml"), "--data", str(folder), "--out", str(folder / "run"), *more]
 
 
-def test_trains_and_names_the_next_command(folder: Path) -> None:
-    result = CliRunner().invoke(main, arguments(folder))
+@pytest.fixture
+def trained(folder: Path) -> Result:
+    """What a training says, whose run is in the folder."""
+    return CliRunner().invoke(main, arguments(folder))
+
+
+def test_trains_and_names_the_next_command(folder: Path, trained: Result) -> None:
+    assert trained.exit_code == 0, trained.output
+    assert "stopped by max_steps = 4" in trained.output
+    assert f"edgeformer export {folder / 'run'} --out BUNDLE" in trained.output
+    assert (folder / "run" / "training.png").read_bytes().startswith(b"\x89PNG")
+    options = ["--out", str(folder / "run"), "--data", str(folder), "--resume", "--set", "train.max_steps=6"]
+    result = CliRunner().invoke(main, ["train", *options])
     assert result.exit_code == 0, result.output
-    assert "stopped by max_steps = 4" in result.output
-    assert f"edgeformer export {folder / 'run'} --out BUNDLE" in result.output
+    assert "stopped by max_steps = 6" in result.output
 
 
 def test_files_beside_the_recipe_are_found(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,11 +74,6 @@ def test_files_beside_the_recipe_are_found(folder: Path, tmp_path: Path, monkeyp
     assert "`letters.tsv` does not exist; check the path" in result.stderr
 
 
-def test_ends_with_a_picture(folder: Path) -> None:
-    CliRunner().invoke(main, arguments(folder))
-    assert (folder / "run" / "training.png").read_bytes().startswith(b"\x89PNG")
-
-
 def test_without_matplotlib_there_is_a_note_and_no_picture(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "edgeformer.train.report.picture", raising=False)
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
@@ -80,28 +85,20 @@ def test_without_matplotlib_there_is_a_note_and_no_picture(folder: Path, monkeyp
     assert not (folder / "run" / "training.png").exists()
 
 
-def test_resume_without_recipe_may_raise_a_limit(folder: Path) -> None:
-    CliRunner().invoke(main, arguments(folder))
-    options = ["--out", str(folder / "run"), "--data", str(folder), "--resume", "--set", "train.max_steps=6"]
-    result = CliRunner().invoke(main, ["train", *options])
-    assert result.exit_code == 0, result.output
-    assert "stopped by max_steps = 6" in result.output
-
-
-def test_a_finished_run_is_left_as_it_is(folder: Path) -> None:
-    CliRunner().invoke(main, arguments(folder))
+@pytest.mark.usefixtures("trained")
+def test_a_finished_run_is_left_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {path: path.read_bytes() for path in (folder / "run").rglob("*") if path.is_file()}
-    result = CliRunner().invoke(main, ["train", "--out", str(folder / "run"), "--data", str(folder), "--resume"])
+    options = ["--out", str(folder / "run"), "--data", str(folder), "--resume"]
+    result = CliRunner().invoke(main, ["train", *options])
     assert result.exit_code == 0, result.output
     assert "There is nothing to do: max_steps = 4 was reached after 4 steps." in result.output
     assert "--set train.max_steps=VALUE" in result.output
+    again = CliRunner().invoke(main, arguments(folder))
+    assert again.exit_code == 1
+    assert again.output.startswith("Error: ")
+    assert "--resume" in again.output
     assert {path: path.read_bytes() for path in (folder / "run").rglob("*") if path.is_file()} == before
-
-
-def test_processes_other_than_the_first_print_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    CliRunner().invoke(main, arguments(folder))
-    monkeypatch.setenv("RANK", "1")
-    options = ["--out", str(folder / "run"), "--data", str(folder), "--resume"]
+    monkeypatch.setenv("RANK", "1")  # a process other than the first prints nothing
     result = CliRunner().invoke(main, ["train", *options])
     assert (result.exit_code, result.output) == (0, "")
 
@@ -115,23 +112,10 @@ def test_the_current_folder_is_refused_early(folder: Path, monkeypatch: pytest.M
     assert "`.` is the current folder" in result.output
 
 
-def test_used_folder_is_one_line_and_exit_code_1(folder: Path) -> None:
-    CliRunner().invoke(main, arguments(folder))
-    result = CliRunner().invoke(main, arguments(folder))
-    assert result.exit_code == 1
-    assert result.output.startswith("Error: ")
-    assert "--resume" in result.output
-
-
 def test_missing_recipe_is_a_usage_error(folder: Path) -> None:
     result = CliRunner().invoke(main, ["train", "--out", str(folder / "run")])
     assert result.exit_code == 2
     assert all(name in result.output for name in recipe_names())
-
-
-def test_help_lists_the_recipes() -> None:
-    result = CliRunner().invoke(main, ["train", "--help"])
-    assert all(name in result.stdout for name in recipe_names())
 
 
 @pytest.mark.parametrize("name", recipe_names())
