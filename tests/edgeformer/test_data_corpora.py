@@ -61,7 +61,7 @@ class Server(BaseHTTPRequestHandler):
 def server() -> Iterator[str]:
     Server.files, Server.failures, Server.requests = {}, {}, []
     with HTTPServer(("127.0.0.1", 0), Server) as running:
-        thread = threading.Thread(target=running.serve_forever)
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
         thread.start()
         yield f"http://127.0.0.1:{running.server_port}"
         running.shutdown()
