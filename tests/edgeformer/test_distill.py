@@ -7,8 +7,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -309,9 +307,11 @@ def stopped(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
             raise KeyboardInterrupt
 
     path = tmp_path_factory.mktemp("stopped")
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with pytest.MonkeyPatch.context() as patch:
         prepare(path, patch)
-        module.distill(Translator.open(small_bundle, threads=1), Path("out"), load_recipe("recipe.toml"), report=stop)
+        teacher, recipe = Translator.open(small_bundle, threads=1), load_recipe("recipe.toml")
+        with pytest.raises(KeyboardInterrupt):
+            module.distill(teacher, Path("out"), recipe, report=stop)
     return path / "out"
 
 

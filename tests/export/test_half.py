@@ -5,7 +5,6 @@ ONNX Runtime's CPU provider runs them too, with float32 inside the operators tha
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -15,9 +14,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from click.testing import CliRunner
 
-from edgeformer.cli import main
 from edgeformer.train.run import Run
 from edgeformer_export.parity.comparison import compare, compare_logits
 from edgeformer_export.passes.half import HalfPrecision
@@ -171,14 +168,6 @@ def test_the_bounds_are_those_of_half_precision(in_place: Exported) -> None:
     # Two tokens that are close may change places.
     other = msgspec.structs.replace(report.tokens[0], identical=0, first=None)
     assert msgspec.structs.replace(report, tokens=(other,)).problems == []
-
-
-def test_command_line_exports_half(store: Store, tmp_path: Path) -> None:
-    run, out = store.run("lstm"), tmp_path / "bundle"
-    done = CliRunner().invoke(main, ["export", str(run.path), "--out", str(out), "--precision", "fp16", "--json"])
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["parity"]["precision"] == "fp16"
-    assert set(open_bundle(out).manifest.precision.values()) == {"fp16"}
 
 
 def half(nodes: list[ir.Node], inputs: list[ir.Value], constants: list[ir.Value], output: ir.Value) -> ir.Model:

@@ -378,25 +378,6 @@ def test_interface_and_conditions_are_checked() -> None:
         run_passes(small_linear(), [Rename(), Unmet()])
 
 
-@pytest.mark.parametrize(
-    ("variant", "target", "file", "expected"),
-    [
-        pytest.param("lstm", "ort", ENCODER_FILE, {}, marks=pytest.mark.slow),
-        pytest.param("lstm", "ort", DECODER_FILE, {}, marks=pytest.mark.slow),
-        pytest.param("lstm_dot", "ort", DECODER_FILE, {"Concat": 1}, marks=pytest.mark.slow),
-        pytest.param("post_norm", "portable", DECODER_FILE, {"Reshape": 2, "Concat": 1}, marks=pytest.mark.slow),
-        pytest.param("shared_heads", "ort", ENCODER_FILE, {"Reshape": 8}, marks=pytest.mark.slow),
-    ],
-)
-def test_what_onnxsim_removes_is_recorded(
-    store: Store, variant: str, target: Target, file: str, expected: dict[str, int]
-) -> None:
-    _, (record,) = run_passes(store.traced(variant, target).graphs[file], [Simplify()])
-    assert record.removed == expected
-    assert record.outcome == ("changed" if expected else "unchanged")
-    assert record.added == {}
-
-
 @pytest.mark.parametrize("variant", traced_variants())
 def test_the_tracer_leaves_no_duplicates_and_nothing_unused(store: Store, variant: str) -> None:
     """So the pipeline needs no passes for that."""

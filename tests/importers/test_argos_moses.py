@@ -106,7 +106,7 @@ def package(folder: Path, **metadata: Any) -> Path:
     return root
 
 
-@pytest.mark.parametrize("prefix", ["", "__fr__"])
+@pytest.mark.parametrize("prefix", [pytest.param("", marks=pytest.mark.slow), "__fr__"])
 def test_translations_are_those_of_argos(prefix: str, tmp_path: Path) -> None:
     root = package(tmp_path, target_prefix=prefix)
     found = read_model(packed(root), None)

@@ -42,7 +42,7 @@ def import_model(folder: Path, out: Path, sentences: int = 1) -> tuple[ImportedM
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        *((name, 200) for name in MODELS if name != "t5_per_layer"),
+        *((name, 60) for name in MODELS if name != "t5_per_layer"),
         *(pytest.param(name, 1000, marks=pytest.mark.slow) for name in MODELS),
     ],
 )
@@ -88,7 +88,7 @@ def test_every_precision_of_a_trained_model_is_read(trained: Run, precision: Any
 def test_quantized_weights(tmp_path: Path) -> None:
     folder = MODELS["opennmt_py"](tmp_path / "model", "int8_float16")
     _, run = import_model(folder, tmp_path / "run")
-    compare(run_translator(run, run.load_model()), folder, sources(200))
+    compare(run_translator(run, run.load_model()), folder, sources(60))
 
 
 # Integers

@@ -79,6 +79,7 @@ def test_the_end_token_is_learned_although_it_is_padding(marian_run: Run, tuned:
     assert lengths[1] < batch.labels.shape[1]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_before_its_first_checkpoint_starts_there_again(
     marian_run: Run, tuned: Run, pairs: Path, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,15 @@ from edgeformer.importers.hugging_face.read import read_folder
 from edgeformer.importers.read import read_model
 from edgeformer.importers.registry import choose_importer
 from edgeformer.importers.run_folder import write_run
-from tests.importers.hugging_face_models import ARCHITECTURES, SENTENCES, write_json
+from tests.importers.hugging_face_models import SENTENCES, write_json
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(hugging_face: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Model folders by architecture. Do not modify them."""
-    pytest.importorskip("sentencepiece", reason="the extra `import` is not installed")
-    root = tmp_path_factory.mktemp("hugging_face")
+    root = tmp_path_factory.mktemp("folders")
     for name in ("marian", "bart", "mbart", "t5", "t5_gated"):
-        ARCHITECTURES[name](root / name)
-        file = root / name / "generation_config.json"
-        write_json(root / name, file.name, {**json.loads(file.read_text(encoding="utf-8")), "max_length": 20})
+        changed(hugging_face(name), root / name, "generation_config.json", max_length=20)
     for name, is_archive in {"pickled": True, "pickled-before-torch-1.6": False}.items():
         shutil.copytree(root / "t5", root / name)
         (root / name / "model.safetensors").unlink()
