@@ -13,15 +13,14 @@ from edgeformer.train.run import Run
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.selfcheck.golden import golden_cases
 from tests import factory
-from tests.commands import error, run
+from tests.commands import error, succeeded
 from tests.store import COMMITTED
 
 QUICK = ("--repeat", "1", "--threads", "1")
 
 
 def measured(*arguments: str | Path) -> dict[str, Any]:
-    result = run("bench", *arguments, *QUICK, "--json", "-")
-    assert result.exit_code == 0
+    result = succeeded("bench", *arguments, *QUICK, "--json", "-")
     assert result.stderr == ""
     content: dict[str, Any] = json.loads(result.stdout)
     return content
@@ -60,8 +59,7 @@ def test_source_limit_batch_and_beam(small_bundle: Path, tmp_path: Path) -> None
 
 def test_table_and_file(small_bundle: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    result = run("bench", small_bundle, *QUICK, "--repeat", "2", "--json", report)
-    assert result.exit_code == 0
+    result = succeeded("bench", small_bundle, *QUICK, "--repeat", "2", "--json", report)
     content = json.loads(report.read_text(encoding="utf-8"))
     assert f"{content['call']['median_ms']:.2f}" in result.stdout
     assert f"{content['decoder_step_ms']:.3f}" in result.stdout
@@ -128,8 +126,7 @@ def test_bundles_are_compared_with_ctranslate2(small_bundle: Path, taught_run: R
     pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
     report = tmp_path / "report.json"
     options = ("--against", "ctranslate2", "--checkpoint", taught_run.path, "--json", report, "--text-to-text")
-    result = run("bench", small_bundle, *options, *QUICK)
-    assert result.exit_code == 0, result.output
+    result = succeeded("bench", small_bundle, *options, *QUICK)
     content = json.loads(report.read_text(encoding="utf-8"))
     systems = {system["system"]: system for system in content["systems"]}
     assert content["reference"] == "CTranslate2 int8"

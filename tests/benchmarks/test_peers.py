@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("torch")
-
+pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
 
 from edgeformer.quality.translators import run_translator
 from edgeformer.train.run import Run
 from edgeformer_bench.grid.measure import model_bytes, start
 from edgeformer_bench.peers.base import Contender, PeerError, Spec
+from edgeformer_bench.peers.ctranslate2 import CTranslate2Peer
+from edgeformer_bench.peers.ctranslate2_model import convert_run
 from edgeformer_bench.peers.own_loop import LoopPeer
 from edgeformer_bench.peers.process import PeerProcess
 from edgeformer_bench.peers.systems import PeerOptions, ours, peer
@@ -34,10 +36,6 @@ def encoded(run: Run) -> list[list[int]]:
 
 
 def test_ctranslate2_stops_where_the_model_has_no_more_positions(tmp_path: Path) -> None:
-    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
-    from edgeformer_bench.peers.ctranslate2 import CTranslate2Peer
-    from edgeformer_bench.peers.ctranslate2_model import convert_run
-
     run = factory.small_run(tmp_path / "run")  # without training, so that no output ends
     convert_run(run, tmp_path / "model", "float32")
     peer = CTranslate2Peer(tmp_path / "model", "float32", threads=1)
@@ -49,10 +47,6 @@ def test_ctranslate2_stops_where_the_model_has_no_more_positions(tmp_path: Path)
 
 
 def test_ctranslate2_int8_is_smaller_and_translates(taught_run: Run, tmp_path: Path) -> None:
-    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
-    from edgeformer_bench.peers.ctranslate2 import CTranslate2Peer
-    from edgeformer_bench.peers.ctranslate2_model import convert_run
-
     sizes = {}
     for quantization in ("float32", "int8"):
         convert_run(taught_run, tmp_path / quantization, quantization)
@@ -77,9 +71,6 @@ def test_ctranslate2_int8_is_smaller_and_translates(taught_run: Run, tmp_path: P
     ],
 )
 def test_ctranslate2_refuses_what_it_does_not_know(variant: str, message: str, tmp_path: Path) -> None:
-    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
-    from edgeformer_bench.peers.ctranslate2_model import convert_run
-
     run = factory.small_run(tmp_path / "run", variant)
     with pytest.raises(PeerError, match=message):
         convert_run(run, tmp_path / "model", "float32")

@@ -171,13 +171,6 @@ def test_download_gives_up() -> None:
     assert Server.requests == ["train.en.gz"]
 
 
-def test_no_network(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = replace(corpus.train[0], url="http://127.0.0.1:9/train.en.gz")
-    monkeypatch.setattr(corpora, "CORPORA", {"toy": replace(corpus, train=(file, corpus.train[1]))})
-    with pytest.raises(DataError, match=r"127\.0\.0\.1:9.* give that with --data"):
-        load_corpus(DataConfig(corpus="toy"))
-
-
 def test_what_is_written_has_the_permissions_of_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:

@@ -130,15 +130,6 @@ def test_training_is_deterministic(kind: Kind, shared: bool) -> None:
     assert [tokenizer.to_str() for tokenizer in train_tokenizers(PAIRS, config)] == first
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_layout_of_the_vocabulary(kind: Kind) -> None:
-    tokenizer = trained(kind)
-    assert tokenizer.tokens(range(4)) == list(SPECIAL_TOKENS)
-    assert tokenizer.vocab_size <= 400
-    if kind != "word":
-        assert tokenizer.vocab_size >= 260
-
-
 @pytest.mark.parametrize("split_digits", [False, True])
 @pytest.mark.parametrize("kind", BYTE_LEVEL)
 def test_with_a_space_before_it_the_first_word_is_as_inside(kind: Kind, split_digits: bool) -> None:

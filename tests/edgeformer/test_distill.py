@@ -23,7 +23,7 @@ from edgeformer_runtime.bundle.provenance import Provenance
 from edgeformer_runtime.files import locked_folder
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_manifest
-from tests.commands import error, python, run
+from tests.commands import error, python, run, succeeded
 from tests.factory import PAIRS
 from tests.ray_cluster import command, interrupted, kill, running_cluster
 
@@ -211,8 +211,7 @@ def test_killed_at_any_point_it_ends_with_the_same_bytes(
         assert (folder / "out/report.json").exists() is False
         with pytest.raises(DataError, match=r"does not hold a complete corpus, since it has no report.json"):
             load_corpus(DataConfig(corpus="out"))
-        result = run("distill", small_bundle, "--out", "out", "--resume", "--workers", "2", "--json")
-        assert result.exit_code == 0, result.output
+        succeeded("distill", small_bundle, "--out", "out", "--resume", "--workers", "2", "--json")
     assert contents(folder / "out") == contents(whole[0])
 
 
@@ -272,8 +271,7 @@ def test_ctrl_c_says_how_to_go_on(
     assert result.exit_code == 130
     assert "Stopped after 64 sentences. Continue with:" in result.stderr
     assert f"  edgeformer distill {small_bundle} --out out --resume\n" in result.stderr
-    again = run("distill", small_bundle, "--out", "out", "--resume", "--threads", "1", "--workers", "1")
-    assert again.exit_code == 0
+    again = succeeded("distill", small_bundle, "--out", "out", "--resume", "--threads", "1", "--workers", "1")
     assert f"64 of {summary['distilled']['sentences']} sentences …" in again.stderr
     assert "Next: edgeformer train RECIPE --set data.corpus=out" in again.stdout
     assert contents(folder / "out") == contents(expected)
@@ -395,8 +393,7 @@ def test_a_student_learns_from_it(folder: Path, small_bundle: Path) -> None:
     """And its run says who taught it."""
     sets = ["data.corpus=out", "data.train=[]", "tokenizer.vocab_size=300", "train.max_steps=1", "train.threads=1"]
     sets += ["model.d_model=16", "model.d_ff=16", "model.encoder_layers=1", "model.decoder_layers=1"]
-    result = run("train", "recipe.toml", "--out", "student", *(word for item in sets for word in ("--set", item)))
-    assert result.exit_code == 0, result.output
+    succeeded("train", "recipe.toml", "--out", "student", *(word for item in sets for word in ("--set", item)))
     info = json.loads((folder / "student/run.json").read_bytes())
     assert info["provenance"]["distilled"]["teacher_sha256"] == file_sha256(small_bundle / "manifest.json")
     assert info["provenance"]["distilled"]["too_long"] == 1

@@ -24,6 +24,7 @@ from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.precision import PRECISIONS, Precision
+from tests.commands import succeeded
 from tests.factory import PAIRS
 from tests.store import CPU_PRECISIONS, Store, with_agreement
 
@@ -95,8 +96,7 @@ def test_the_command_measures_chooses_and_reports(
     out = tmp_path / "best"
     command = ["export", str(model_graphs.run.path), "--out", str(out), "--precision", "auto", "--sentences", "12"]
     command += ["--valid", *map(str, texts), "--beam", "2", "--max-bleu-drop", "1"]
-    done = CliRunner().invoke(main, command)
-    assert done.exit_code == 0, done.output
+    done = succeeded(*command)
     manifest = open_bundle(out).manifest
     choice = msgspec.convert(manifest.report.choice, Choice)
     assert tuple(candidate.precision for candidate in choice.candidates) == CPU_PRECISIONS
@@ -115,8 +115,7 @@ def test_the_command_measures_chooses_and_reports(
     # What turns out not to be the model is not taken, however fast it is.
     for name, traits in with_agreement(1.1).items():
         monkeypatch.setitem(PRECISIONS, name, traits)
-    done = CliRunner().invoke(main, [*command, "--overwrite"])
-    assert done.exit_code == 0, done.output
+    done = succeeded(*command, "--overwrite")
     choice = msgspec.convert(open_bundle(out).manifest.report.choice, Choice)
     assert choice.chosen == "fp32"
     assert all("is too far from PyTorch" in reason for reason in choice.failed.values())

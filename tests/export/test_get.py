@@ -24,7 +24,7 @@ from edgeformer.train.run import Run
 from edgeformer_runtime import Translator
 from edgeformer_runtime.workspace.names import named_models, user_folder
 from tests.bundles import edit_manifest
-from tests.commands import error, run
+from tests.commands import error, run, succeeded
 from tests.importers.bergamot_models import bergamot_files
 from tests.importers.marian_models import MARIAN, expected
 from tests.model_server import COMMIT, FirefoxPublisher, Server, publish_on_hub, serving
@@ -62,8 +62,7 @@ class Home:
         }
 
     def get(self, *arguments: str | Path) -> dict[str, Any]:
-        result = run("get", *arguments, "--text", self.text, "--json")
-        assert result.exit_code == 0, result.output
+        result = succeeded("get", *arguments, "--text", self.text, "--json")
         content: dict[str, Any] = json.loads(result.stdout)
         return content
 

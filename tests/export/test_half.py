@@ -101,27 +101,6 @@ def test_the_state_table_tells_so(exported: Exported) -> None:
     assert {str(value.numpy().dtype) for value in state.tensors.values()} == {tensor.dtype for tensor in manifest.state}
 
 
-def test_caches_are_written_in_place_for_widths_that_cuda_knows(exported: Exported) -> None:
-    manifest = open_bundle(exported.bundle).manifest
-    widths = {tensor.axes[-1] for tensor in manifest.state if tensor.kind == "cache"}
-    in_place = {tensor.in_place for tensor in manifest.state if tensor.kind == "cache"}
-    assert (widths, in_place) in ((set(), set()), ({32}, {True}), ({8}, {False}))
-
-
-def test_weights_take_half_the_space_and_the_tied_table_stands_once(in_place: Exported) -> None:
-    manifest = open_bundle(in_place.bundle).manifest
-    positions = (256 + 40) * WIDE["d_model"]
-    assert manifest.files[contract.WEIGHTS_FILE].size < 2 * (manifest.parameters + positions) * 1.05
-    places = [
-        {entry.key: entry.value for entry in tensor.external_data}["offset"]
-        for file in GRAPHS[:2]
-        for tensor in load(in_place.bundle, file).initializer
-        if tuple(tensor.dims) == (300, WIDE["d_model"])
-    ]
-    assert len(places) >= 2
-    assert len(set(places)) == 1
-
-
 def test_operators_of_a_step(in_place: Exported) -> None:
     """Each is a kernel to start, so nothing may creep in."""
     found = Counter(node.op_type for node in load(in_place.bundle, contract.DECODER_FILE).node)

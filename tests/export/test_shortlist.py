@@ -10,9 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from edgeformer.cli import main
 from edgeformer.importers.model import Shortlist as ImportedShortlist
 from edgeformer.importers.run_folder import SHORTLIST_FILE
 from edgeformer.train.run import Run
@@ -28,6 +26,7 @@ from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.precision import Precision
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, rehash
+from tests.commands import succeeded
 from tests.factory import PAIRS
 from tests.shortlists import bundle_of, lists_of
 from tests.store import RunSettings, Store
@@ -181,21 +180,18 @@ def test_export_command(store: Store, taught: RunSettings, tmp_path: Path, monke
         (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
     given = [part for name in ("text.a", "text.b") for part in ("--shortlist", str(tmp_path / name))]
     out = tmp_path / "bundle"
-    result = CliRunner().invoke(main, ["export", str(run.path), "--out", str(out), *given, "--json"])
-    assert result.exit_code == 0, result.output
+    succeeded("export", str(run.path), "--out", str(out), *given, "--json")
     report = msgspec.convert(open_bundle(out).manifest.report.shortlist, ShortlistReport)
     assert report.origin == "text.a and text.b"
     assert 0 < report.kept <= 1
     assert report.bleu is not None
     assert "shortlist" in (out / contract.CARD_FILE).read_text(encoding="utf-8").lower()
-    verified = CliRunner().invoke(main, ["verify", str(out), "--json"])
-    assert verified.exit_code == 0, verified.output
+    succeeded("verify", str(out), "--json")
     cases = json.loads((out / contract.GOLDEN_FILE).read_bytes())
     assert len(cases["listed"]) == len(cases["cases"])
     text = PAIRS[0][0]
     for setting in ("on", "off"):
-        translated = CliRunner().invoke(main, ["translate", str(out), text, "--shortlist", setting])
-        assert translated.exit_code == 0, translated.output
+        succeeded("translate", str(out), text, "--shortlist", setting)
 
 
 def test_damaged_lists_are_refused_when_the_bundle_is_opened(with_lists: Callable[..., Path], tmp_path: Path) -> None:

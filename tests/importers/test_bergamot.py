@@ -203,7 +203,7 @@ def test_items_are_read_as_written(tmp_path: Path) -> None:
     np.testing.assert_array_equal(items["special:model.yml"], SMALL["special:model.yml"])
 
 
-@examples(100, 10_000)
+@examples(100, 2000)
 @given(st.data())
 def test_mutated_models_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     file = tmp_path_factory.getbasetemp() / "model.bin"

@@ -41,7 +41,7 @@ if not sys.platform.startswith("linux"):
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:7d32a94b48c6609e076117af40de560e\nsize 13099731\n"
 MEMORY, SECONDS = 256, 20.0
 """MiB that memory may rise by, for models of less than two megabytes, and seconds that a case may take."""
-MANY = int(os.environ.get("DAMAGED_MODELS", "500"))
+MANY = int(os.environ.get("DAMAGED_MODELS", "150"))
 """Models of each format in the slow test; `make attack` takes 10,000."""
 FAST = (
     "marian.zip",

@@ -12,9 +12,7 @@ import pytest
 import sentencepiece
 import tokenizers
 import transformers
-from click.testing import CliRunner
 
-from edgeformer.cli import main
 from edgeformer.errors import ConfigError, ImporterError
 from edgeformer.importers.hugging_face.folder import open_folder
 from edgeformer.importers.hugging_face.read import read_folder
@@ -26,6 +24,7 @@ from edgeformer.importers.sample import sample_text
 from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.tokenizer import Tokenizer
+from tests.commands import succeeded
 from tests.importers.hugging_face_models import LANGUAGES, write_json
 
 TEXTS = [text for language in ("en", "fr", "vi", "ja", "ar", "hi") for text in sample_text(language, 60)]
@@ -185,8 +184,7 @@ def test_a_missing_tokenizer_can_be_given(saved_t5: tuple[Path, Path], tmp_path:
     with pytest.raises(ImporterError, match=r"lacks spiece\.model or .*; give it with --tokenizer"):
         read_folder(path)
     command = ["import", str(path), "--out", str(tmp_path / "run"), "--tokenizer", str(model), "--json"]
-    result = CliRunner().invoke(main, command)
-    assert result.exit_code == 0, result.output
+    succeeded(*command)
     record = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
     assert "spiece.model" in record["provenance"]["sha256"]
 

@@ -173,7 +173,7 @@ def test_hostile_files_are_refused_in_little_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("archive", FORMATS.values(), ids=FORMATS)
-@examples(60, 500)
+@examples(60, 300)
 @given(data=st.data())
 def test_damaged_files_are_refused_or_read(
     archive: bool, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
