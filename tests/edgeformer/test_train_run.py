@@ -14,12 +14,11 @@ from torch.utils._pytree import tree_leaves
 from edgeformer.config import Recipe, TrainConfig, recipe_from_tree
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import CheckpointError, ConfigError
-from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.train.checkpoints.averaging import averaged_steps
 from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.cpu import FastDropout, prepare_for_cpu, use_fast_dropout
-from edgeformer.train.run import SAMPLE_SIZE, Run, RunInfo, Validation
+from edgeformer.train.run import SAMPLE_SIZE, Run, RunInfo, Validation, differing_keys
 from tests.factory import small_recipe
 from tests.variants import VARIANTS
 
@@ -144,14 +143,16 @@ def test_tying_all_needs_one_vocabulary() -> None:
         build_model(recipe("all"), 10, 11)
 
 
-def models(count: int) -> list[EncoderDecoder]:
-    return [build_model(recipe(), 20, 20) for _ in range(count)]
+def test_differing_keys() -> None:
+    one = {"a": 1, "b": {"c": 1, "d": {"e": 1}}, "f": 1}
+    other = {"a": 1, "b": {"c": 2, "d": {"e": 2}}, "g": 1}
+    assert differing_keys(one, other) == ["b.c", "b.d.e", "f", "g"]
 
 
 def test_what_is_averaged() -> None:
-    validations = [validation(1, 3.0), validation(2, 1.0), validation(3, 2.0), validation(4, 4.0)]
+    validations = [validation(1, 3.0), validation(2, 1.0), validation(3, 2.0), validation(4, 1.0)]
     best, last = (TrainConfig(average=2, average_of=kind) for kind in ("best", "last"))
-    assert averaged_steps(validations, best) == [2, 3]
+    assert averaged_steps(validations, best) == [4, 2]
     assert averaged_steps(validations, last) == [3, 4]
     assert averaged_steps(validations[:1], last) == [1]
 
@@ -208,7 +209,7 @@ def test_what_is_replaced_on_cpu_keeps_the_precision_of_every_activation(variant
 
 
 def test_every_dropout_of_a_model_is_exchanged() -> None:
-    model = models(1)[0]
+    model = build_model(recipe(), 20, 20)
     before = model.state_dict().keys()
     use_fast_dropout(model)
     kinds = [type(module) for module in model.modules()]
