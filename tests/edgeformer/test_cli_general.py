@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import edgeformer
-from edgeformer.cli import CommandGroup, main
+from edgeformer.cli import CommandGroup
 from edgeformer_runtime.cli.output import (
     console,
     counting,
@@ -88,13 +88,6 @@ def test_a_users_mistake_is_one_line(problem: Exception, line: str) -> None:
 @pytest.mark.parametrize("problem", [ValueError("ours"), ModuleNotFoundError("x", name="unheard_of")])
 def test_our_own_mistake_keeps_its_traceback(problem: Exception) -> None:
     assert CliRunner().invoke(failing(problem), ["command"]).exception is problem
-
-
-def test_commands_are_found_by_name() -> None:
-    context = click.Context(main)
-    assert isinstance(main, CommandGroup)
-    assert main.list_commands(context) == sorted(COMMANDS)
-    assert main.get_command(context, "nothing") is None
 
 
 @pytest.mark.parametrize(

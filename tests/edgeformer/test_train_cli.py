@@ -4,12 +4,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from edgeformer.cli import main
 from edgeformer.config import load_recipe, recipe_names
 from edgeformer.data.catalog import CORPORA
-from tests.commands import error, succeeded
+from tests.commands import error, run, succeeded
 from tests.edgeformer.letters import small_training
 
 
@@ -24,15 +22,14 @@ def arguments(folder: Path, *more: str) -> list[str]:
 
 
 @pytest.fixture
-def trained(folder: Path) -> Result:
+def trained(folder: Path) -> str:
     """What a training says, whose run is in the folder."""
-    return CliRunner().invoke(main, arguments(folder))
+    return succeeded(*arguments(folder)).output
 
 
-def test_trains_and_names_the_next_command(folder: Path, trained: Result) -> None:
-    assert trained.exit_code == 0, trained.output
-    assert "stopped by max_steps = 4" in trained.output
-    assert f"edgeformer export {folder / 'run'} --out BUNDLE" in trained.output
+def test_trains_and_names_the_next_command(folder: Path, trained: str) -> None:
+    assert "stopped by max_steps = 4" in trained
+    assert f"edgeformer export {folder / 'run'} --out BUNDLE" in trained
     assert (folder / "run" / "training.png").read_bytes().startswith(b"\x89PNG")
     options = ["--out", str(folder / "run"), "--data", str(folder), "--resume", "--set", "train.max_steps=6"]
     result = succeeded("train", *options)
@@ -64,27 +61,21 @@ def test_a_finished_run_is_left_as_it_is(folder: Path, monkeypatch: pytest.Monke
     result = succeeded("train", *options)
     assert "There is nothing to do: max_steps = 4 was reached after 4 steps." in result.output
     assert "--set train.max_steps=VALUE" in result.output
-    again = CliRunner().invoke(main, arguments(folder))
-    assert again.exit_code == 1
-    assert again.output.startswith("Error: ")
-    assert "--resume" in again.output
+    assert "--resume" in error(*arguments(folder))
     assert {path: path.read_bytes() for path in (folder / "run").rglob("*") if path.is_file()} == before
     monkeypatch.setenv("RANK", "1")  # a process other than the first prints nothing
-    result = CliRunner().invoke(main, ["train", *options])
-    assert (result.exit_code, result.output) == (0, "")
+    assert succeeded("train", *options).output == ""
 
 
 def test_the_current_folder_is_refused_early(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "empty").mkdir()
     monkeypatch.chdir(folder / "empty")
     monkeypatch.setattr("edgeformer.train.trainer.load_with_copies", lambda *_: pytest.fail("too late"))
-    result = CliRunner().invoke(main, [*arguments(folder)[:-1], "."])
-    assert result.exit_code == 1
-    assert "`.` is the current folder" in result.output
+    assert "`.` is the current folder" in error(*arguments(folder)[:-1], ".")
 
 
 def test_missing_recipe_is_a_usage_error(folder: Path) -> None:
-    result = CliRunner().invoke(main, ["train", "--out", str(folder / "run")])
+    result = run("train", "--out", folder / "run")
     assert result.exit_code == 2
     assert all(name in result.output for name in recipe_names())
 

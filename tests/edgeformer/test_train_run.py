@@ -125,13 +125,6 @@ def test_create_refuses_a_used_path(tmp_path: Path) -> None:
     assert create(tmp_path / "empty").path.is_dir()
 
 
-def test_create_refuses_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"`\.` is the current folder .* give a folder inside it"):
-        create(Path())
-    assert create(Path("run")).path.is_dir()
-
-
 def test_the_sample_can_be_replaced(tmp_path: Path) -> None:
     run = create(tmp_path / "run")
     run.write_sample([("one", "two")] * (SAMPLE_SIZE + 1))

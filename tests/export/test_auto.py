@@ -9,9 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from edgeformer.cli import main
 from edgeformer.markdown import markdown_table
 from edgeformer_export import auto
 from edgeformer_export.auto import AutoOptions, export_best
@@ -24,7 +22,7 @@ from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.precision import PRECISIONS, Precision
-from tests.commands import succeeded
+from tests.commands import error, succeeded
 from tests.factory import PAIRS
 from tests.store import CPU_PRECISIONS, Store, with_agreement
 
@@ -124,11 +122,9 @@ def test_the_command_measures_chooses_and_reports(
 
 def test_options_of_the_choice_need_it(model_graphs: ModelGraphs, tmp_path: Path) -> None:
     command = ["export", str(model_graphs.run.path), "--out", str(tmp_path / "b"), "--optimize", "size", "--beam", "2"]
-    done = CliRunner().invoke(main, command)
-    assert done.exit_code == 2
-    assert "--optimize, --beam can only be used with --precision auto." in done.stderr
-    done = CliRunner().invoke(main, [*command[:4], "--data", str(tmp_path)])
-    assert "--data can only be used with --precision auto or --shortlist." in done.stderr
+    assert error(*command, code=2) == "--optimize, --beam can only be used with --precision auto."
+    message = error(*command[:4], "--data", tmp_path, code=2)
+    assert message == "--data can only be used with --precision auto or --shortlist."
 
 
 def test_a_card_says_what_was_not_measured(tmp_path: Path, small_bundle_int4: Path) -> None:
@@ -138,8 +134,7 @@ def test_a_card_says_what_was_not_measured(tmp_path: Path, small_bundle_int4: Pa
     assert "| int4 | 13 |" in card
     assert "license: not recorded" in card
     assert "At most 256 source tokens" in card
-    shown = CliRunner().invoke(main, ["inspect", str(small_bundle_int4)])
-    assert TABLE in shown.stdout
+    assert TABLE in succeeded("inspect", small_bundle_int4).stdout
 
 
 @pytest.mark.slow
