@@ -30,6 +30,11 @@ def test_the_first_limit_reached_is_named() -> None:
     assert limit_reached(TrainConfig(max_steps=100), 99, 1e9, validations(1, 2, 3, 4)) is None
 
 
+def test_limits_as_text() -> None:
+    reasons = LimitReached("max_steps", 2_000_000), LimitReached("max_minutes", 30.0), LimitReached("max_minutes", 0.5)
+    assert [*map(str, reasons)] == ["max_steps = 2000000", "max_minutes = 30", "max_minutes = 0.5"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_is_noted_and_a_second_sigint_interrupts(number: signal.Signals) -> None:
     before = [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)]

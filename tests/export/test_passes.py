@@ -312,6 +312,7 @@ def test_simplify_folds_constants_and_keeps_results() -> None:
     x = RANDOM.normal(size=(3, 20)).astype(np.float32)
     simplified, (record,) = run_passes(model, [Simplify()])
     assert (record.nodes_before, record.nodes_after) == (2, 1)
+    assert (record.removed, record.added) == ({"Add": 1}, {})
     np.testing.assert_allclose(run(simplified, x=x), x @ (2 * weight), rtol=1e-5, atol=1e-5)
 
 
