@@ -84,6 +84,7 @@ def test_errors(small_bundle: Path, tmp_path: Path) -> None:
     assert f"Folder `{folder}` does not exist" in error("bench", small_bundle, "--json", folder / "x.json")
 
 
+@pytest.mark.slow
 def test_bundles_are_compared_with_torch(small_bundle: Path, small_bundle_int8: Path, taught_run: Run) -> None:
     bundles = (small_bundle, small_bundle_int8)
     result = measured(*bundles, "--against", "torch", "--checkpoint", taught_run.path, "--beam", "1", "--batch", "2")

@@ -304,7 +304,6 @@ def test_equal_tensors_are_stored_once_and_large_ones_on_pages(tmp_path: Path) -
 def test_command_line_refuses(run: Run, fp32: Path, tmp_path: Path) -> None:
     for arguments, message in (
         (["export", str(tmp_path / "none"), "--out", str(tmp_path / "c")], "is not a run folder"),
-        (["export", str(run.path), "--out", str(fp32)], "--overwrite"),
         (["verify", str(fp32), "--checkpoint", str(fp32)], "is not a run folder"),
     ):
         assert message in error(*arguments)
