@@ -22,6 +22,13 @@ def run(*arguments: str | Path, stdin: bytes | str | None = None) -> Result:
     return result
 
 
+def succeeded(*arguments: str | Path) -> Result:
+    """Run a command that must succeed."""
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result
+
+
 def error(*arguments: str | Path, stdin: bytes | str | None = None, code: int = 1) -> str:
     """Run a command that must fail with a one-line error message and no output; return that line."""
     result = run(*arguments, stdin=stdin)

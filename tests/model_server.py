@@ -29,6 +29,8 @@ class Server:
         """Bytes of each path."""
         self.breaks: dict[str, list[int]] = {}
         """After how many bytes the next responses for a path end."""
+        self.failures: dict[str, list[int]] = {}
+        """Statuses of the next responses for a path."""
         self.stalled: dict[str, threading.Event] = {}
         """Paths whose responses stop in the middle for as long as a test lasts; set when one does."""
         self.knows_ranges = True
@@ -46,8 +48,9 @@ def serving() -> Iterator[Server]:
         def do_GET(self) -> None:
             path = self.path.partition("?")[0]
             served.requests.append(path)
-            if path not in served.contents:
-                self.send_response(404)
+            failures = served.failures.get(path)
+            if failures or path not in served.contents:
+                self.send_response(failures.pop(0) if failures else 404)
                 self.send_header("X-Error-Code", "RepoNotFound")
                 self.send_header("Content-Length", "0")
                 self.end_headers()
@@ -89,7 +92,7 @@ def serving() -> Iterator[Server]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     served.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
         yield served

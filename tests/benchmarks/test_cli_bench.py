@@ -13,15 +13,14 @@ from edgeformer.train.run import Run
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.selfcheck.golden import golden_cases
 from tests import factory
-from tests.commands import error, run
+from tests.commands import error, succeeded
 from tests.store import COMMITTED
 
 QUICK = ("--repeat", "1", "--threads", "1")
 
 
 def measured(*arguments: str | Path) -> dict[str, Any]:
-    result = run("bench", *arguments, *QUICK, "--json", "-")
-    assert result.exit_code == 0
+    result = succeeded("bench", *arguments, *QUICK, "--json", "-")
     assert result.stderr == ""
     content: dict[str, Any] = json.loads(result.stdout)
     return content
@@ -60,8 +59,7 @@ def test_source_limit_batch_and_beam(small_bundle: Path, tmp_path: Path) -> None
 
 def test_table_and_file(small_bundle: Path, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    result = run("bench", small_bundle, *QUICK, "--repeat", "2", "--json", report)
-    assert result.exit_code == 0
+    result = succeeded("bench", small_bundle, *QUICK, "--repeat", "2", "--json", report)
     content = json.loads(report.read_text(encoding="utf-8"))
     assert f"{content['call']['median_ms']:.2f}" in result.stdout
     assert f"{content['decoder_step_ms']:.3f}" in result.stdout
@@ -86,6 +84,7 @@ def test_errors(small_bundle: Path, tmp_path: Path) -> None:
     assert f"Folder `{folder}` does not exist" in error("bench", small_bundle, "--json", folder / "x.json")
 
 
+@pytest.mark.slow
 def test_bundles_are_compared_with_torch(small_bundle: Path, small_bundle_int8: Path, taught_run: Run) -> None:
     bundles = (small_bundle, small_bundle_int8)
     result = measured(*bundles, "--against", "torch", "--checkpoint", taught_run.path, "--beam", "1", "--batch", "2")
@@ -120,17 +119,15 @@ def test_bundles_on_the_kernels_are_compared_with_onnxruntime(small_bundle: Path
 
 def test_comparisons_use_the_given_engine(small_bundle: Path, small_bundle_int8: Path) -> None:
     pytest.importorskip("edgeformer_kernels", reason="the kernels are not built")
-    for engine, version in (("auto", "kernels"), ("onnxruntime", f"onnxruntime {onnxruntime.__version__}")):
-        result = measured(small_bundle_int8, small_bundle, "--beam", "1", "--engine", engine)
-        assert result["systems"][0]["version"] == version
+    result = measured(small_bundle_int8, small_bundle, "--beam", "1", "--engine", "onnxruntime")
+    assert result["systems"][0]["version"] == f"onnxruntime {onnxruntime.__version__}"
 
 
 def test_bundles_are_compared_with_ctranslate2(small_bundle: Path, taught_run: Run, tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
     report = tmp_path / "report.json"
     options = ("--against", "ctranslate2", "--checkpoint", taught_run.path, "--json", report, "--text-to-text")
-    result = run("bench", small_bundle, *options, *QUICK)
-    assert result.exit_code == 0, result.output
+    result = succeeded("bench", small_bundle, *options, *QUICK)
     content = json.loads(report.read_text(encoding="utf-8"))
     systems = {system["system"]: system for system in content["systems"]}
     assert content["reference"] == "CTranslate2 int8"
@@ -167,10 +164,3 @@ def test_errors_of_comparisons(small_bundle: Path, small_bundle_int8: Path, taug
     long = tmp_path / "long"
     long.write_text("The small dog runs.\n" + "dog " * 300 + "\n", encoding="utf-8")
     assert "tokens" in error("bench", small_bundle, *against, *checkpoint, "--source", long)
-
-
-def test_a_family_that_a_peer_does_not_know(small_bundle: Path, taught_run: Run, tmp_path: Path) -> None:
-    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
-    ssru = factory.small_run(tmp_path / "run", "ssru")
-    message = error("bench", small_bundle, "--against", "ctranslate2", "--checkpoint", ssru.path, *QUICK)
-    assert "it supports `transformer` only" in message

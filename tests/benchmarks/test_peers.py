@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.store import Store
-
 pytest.importorskip("torch")
-
+pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
 
 from edgeformer.quality.translators import run_translator
 from edgeformer.train.run import Run
 from edgeformer_bench.grid.measure import model_bytes, start
-from edgeformer_bench.peers.base import Contender, Peer, PeerError, Spec, TextPeer
+from edgeformer_bench.peers.base import Contender, PeerError, Spec
+from edgeformer_bench.peers.ctranslate2 import CTranslate2Peer
+from edgeformer_bench.peers.ctranslate2_model import convert_run
 from edgeformer_bench.peers.own_loop import LoopPeer
 from edgeformer_bench.peers.process import PeerProcess
 from edgeformer_bench.peers.systems import PeerOptions, ours, peer
@@ -35,39 +35,7 @@ def encoded(run: Run) -> list[list[int]]:
     return run.source_tokenizer.encode_batch(TEXTS, special_tokens=True)
 
 
-@pytest.fixture(
-    scope="module",
-    params=["post_norm", *(pytest.param(name, marks=pytest.mark.slow) for name in ("pre_norm", "untied_silu"))],
-)
-def run_of_variant(request: pytest.FixtureRequest, store: Store) -> Run:
-    return store.run(request.param, steps=100)
-
-
-@pytest.mark.usefixtures("one_thread")
-def test_ctranslate2_gives_the_same_tokens_and_texts(run_of_variant: Run, tmp_path: Path) -> None:
-    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
-    from edgeformer_bench.peers.ctranslate2 import CTranslate2Peer
-    from edgeformer_bench.peers.ctranslate2_model import convert_run
-
-    run, sources = run_of_variant, encoded(run_of_variant)
-    convert_run(run, tmp_path / "model", "float32")
-    other: Peer = CTranslate2Peer(tmp_path / "model", "float32", threads=1)
-    for beam_size in (1, 4):
-        expected = own(run).translate(sources, beam_size=beam_size, length=None)
-        assert len({tuple(ids) for ids in expected}) > 1
-        assert other.translate(sources, beam_size=beam_size, length=None) == expected
-        forced = other.translate(sources, beam_size=beam_size, length=30)
-        assert {len(ids) for ids in forced} == {30}
-        assert forced == own(run).translate(sources, beam_size=beam_size, length=30)
-        assert isinstance(other, TextPeer)
-        assert other.translate_texts(TEXTS, beam_size=beam_size) == own(run).translate_texts(TEXTS, beam_size=beam_size)
-
-
 def test_ctranslate2_stops_where_the_model_has_no_more_positions(tmp_path: Path) -> None:
-    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
-    from edgeformer_bench.peers.ctranslate2 import CTranslate2Peer
-    from edgeformer_bench.peers.ctranslate2_model import convert_run
-
     run = factory.small_run(tmp_path / "run")  # without training, so that no output ends
     convert_run(run, tmp_path / "model", "float32")
     peer = CTranslate2Peer(tmp_path / "model", "float32", threads=1)
@@ -79,10 +47,6 @@ def test_ctranslate2_stops_where_the_model_has_no_more_positions(tmp_path: Path)
 
 
 def test_ctranslate2_int8_is_smaller_and_translates(taught_run: Run, tmp_path: Path) -> None:
-    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
-    from edgeformer_bench.peers.ctranslate2 import CTranslate2Peer
-    from edgeformer_bench.peers.ctranslate2_model import convert_run
-
     sizes = {}
     for quantization in ("float32", "int8"):
         convert_run(taught_run, tmp_path / quantization, quantization)
@@ -107,9 +71,6 @@ def test_ctranslate2_int8_is_smaller_and_translates(taught_run: Run, tmp_path: P
     ],
 )
 def test_ctranslate2_refuses_what_it_does_not_know(variant: str, message: str, tmp_path: Path) -> None:
-    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
-    from edgeformer_bench.peers.ctranslate2_model import convert_run
-
     run = factory.small_run(tmp_path / "run", variant)
     with pytest.raises(PeerError, match=message):
         convert_run(run, tmp_path / "model", "float32")

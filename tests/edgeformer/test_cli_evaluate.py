@@ -16,7 +16,7 @@ from edgeformer.train.run import Run
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.text import TextTranslator
 from edgeformer_runtime.translator import Translator
-from tests.commands import error, run
+from tests.commands import error, run, succeeded
 from tests.factory import PAIRS
 
 pytest.importorskip("sacrebleu")
@@ -36,8 +36,7 @@ def written(path: Path, lines: list[str]) -> Path:
 
 
 def evaluated(model: Path, source: Path, reference: Path, *options: str | Path) -> dict[str, Any]:
-    result = run("evaluate", model, "--source", source, "--reference", reference, "--json", *options)
-    assert result.exit_code == 0, result.output
+    result = succeeded("evaluate", model, "--source", source, "--reference", reference, "--json", *options)
     content: dict[str, Any] = json.loads(result.stdout)
     return content
 
@@ -109,15 +108,6 @@ def test_the_tokenizer_is_that_of_the_signature(small_bundle: Path, files: tuple
     assert "`--tokenize` must be one of" in message
 
 
-def test_an_empty_line_is_an_empty_translation(small_bundle: Path, tmp_path: Path) -> None:
-    source = written(tmp_path / "s", ["dog", "", "river"])
-    output = tmp_path / "o"
-    evaluated(small_bundle, source, source, "--output", output)
-    lines = output.read_text(encoding="utf-8").split("\n")
-    assert len(lines) == 4
-    assert lines[1] == ""
-
-
 def test_what_cannot_be_evaluated_is_named(
     small_bundle: Path, taught_run: Run, files: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -164,11 +154,8 @@ def test_an_input_is_not_written_over(small_bundle: Path, files: tuple[Path, Pat
     assert [path.read_bytes() for path in files] == before
 
 
-def test_folders_that_are_something_else_are_told(
-    small_bundle: Path, taught_run: Run, files: tuple[Path, Path]
-) -> None:
+def test_a_run_is_no_bundle(taught_run: Run) -> None:
     assert "is not a bundle: it has no `manifest.json`" in error("translate", taught_run.path, "dog")
-    assert "is not a run folder: it has no recipe.json" in error("export", small_bundle, "--out", files[0].parent / "x")
 
 
 def test_perplexity_of_a_bundle_is_that_of_its_run(

@@ -37,11 +37,6 @@ def test_any_lines_are_read_back(tmp_path_factory: pytest.TempPathFactory, lines
     assert read_lines(path) == lines
 
 
-@pytest.mark.parametrize(("content", "lines"), [("", []), ("\n", [""]), ("\n\n", ["", ""]), ("a\n\n", ["a", ""])])
-def test_empty_lines_are_lines(tmp_path: Path, content: str, lines: list[str]) -> None:
-    assert read_lines(write(tmp_path / "file", content)) == lines
-
-
 def test_two_aligned_files(tmp_path: Path) -> None:
     source, target = write(tmp_path / "a.en", "one\ntwo\n"), write(tmp_path / "a.fr.gz", "un\ndeux")
     assert read_pairs([source, str(target)]) == [("one", "un"), ("two", "deux")]

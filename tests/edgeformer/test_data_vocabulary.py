@@ -127,17 +127,7 @@ def test_text_cannot_inject_a_special_token(kind: Kind, token: str) -> None:
 def test_training_is_deterministic(kind: Kind, shared: bool) -> None:
     config = TokenizerConfig(kind=kind, vocab_size=330, shared=shared)
     first = [tokenizer.to_str() for tokenizer in train_tokenizers(PAIRS, config)]
-    for _ in range(3):
-        assert [tokenizer.to_str() for tokenizer in train_tokenizers(PAIRS, config)] == first
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_layout_of_the_vocabulary(kind: Kind) -> None:
-    tokenizer = trained(kind)
-    assert tokenizer.tokens(range(4)) == list(SPECIAL_TOKENS)
-    assert tokenizer.vocab_size <= 400
-    if kind != "word":
-        assert tokenizer.vocab_size >= 260
+    assert [tokenizer.to_str() for tokenizer in train_tokenizers(PAIRS, config)] == first
 
 
 @pytest.mark.parametrize("split_digits", [False, True])
@@ -188,14 +178,13 @@ def test_no_text(texts: list[str]) -> None:
 
 
 @pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="needs the corpora in ../shared/data")
-@pytest.mark.parametrize("corpus", [pytest.param("tatoeba-en-fr", marks=pytest.mark.slow), "multi30k-en-de"])
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_real_text_round_trips(kind: Kind, corpus: str) -> None:
-    pairs = load_corpus(DataConfig(corpus=corpus), SHARED_DATA).train[-3000:]
+def test_real_text_round_trips(kind: Kind) -> None:
+    pairs = load_corpus(DataConfig(corpus="tatoeba-en-fr"), SHARED_DATA).train[-3000:]
     texts = [text for pair in pairs for text in pair]
-    if corpus == "tatoeba-en-fr":
-        assert any("\u202f" in text for text in texts)
-        assert any("\u00a0" in text for text in texts)
+    assert any("\u202f" in text for text in texts)
+    assert any("\u00a0" in text for text in texts)
     tokenizer = Tokenizer(train_tokenizers(pairs, TokenizerConfig(kind=kind, vocab_size=40_000))[0])
     ids = tokenizer.encode_batch(texts)
     assert not any(tokenizer.unk_id in sentence for sentence in ids)

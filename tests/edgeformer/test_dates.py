@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
+from functools import cache
 from random import Random
 
 import pytest
 
 from edgeformer.data.dates import generate_dates
 from edgeformer.errors import DataError
-from tests.edgeformer.conftest import generate_once
+from tests.commands import python
 
 
-def corpus(**settings: int) -> list[tuple[str, str]]:
-    return generate_once(**{"seed": 1, **settings})
+@cache
+def corpus(*, size: int = 12_000, seed: int = 1) -> list[tuple[str, str]]:
+    return generate_dates(size=size, seed=seed)
 
 
 def test_one_target_for_each_source() -> None:
     pairs = corpus()
-    assert len({source for source, _ in pairs}) == len(pairs) == 60_000
+    assert len({source for source, _ in pairs}) == len(pairs) == 12_000
     known = dict(pairs)
-    again = dict(corpus(size=10_000, seed=2))
+    again = dict(corpus(size=6_000, seed=2))
     shared = known.keys() & again.keys()
-    assert len(shared) > 500
+    assert len(shared) > 50
     assert {source for source in shared if known[source] != again[source]} == set()
 
 
@@ -41,22 +40,22 @@ def test_sentences_are_short_and_whole() -> None:
 @pytest.mark.parametrize(
     ("source", "target"),
     [
-        ("March 25, 1961", "25 mars 1961"),
-        ("Sunday, February 15, 1931", "dimanche 15 février 1931"),
-        ("7/16/2044", "16/07/2044"),
-        ("12:07\u202fAM", "00:07"),
-        ("12:41\u202fPM", "12:41"),
-        ("7:19:40\u202fPM", "19:19:40"),
-        ("Mon, Aug 31", "lun. 31 août"),
-        ("Q4 2050", "T4 2050"),
-        ("850,377", "850\u202f377"),
-        ("-0.95", "-0,95"),
-        ("6.3 million", "6,3 millions"),
-        ("32.97%", "32,97\u00a0%"),
-        ("€15.00", "15,00\u00a0€"),
+        ("February 19, 2064", "19 février 2064"),
+        ("Saturday, November 13, 2032", "samedi 13 novembre 2032"),
+        ("9/16/1998", "16/09/1998"),
+        ("12:28\u202fAM", "00:28"),
+        ("12:54\u202fPM", "12:54"),
+        ("7:58:53\u202fPM", "19:58:53"),
+        ("Sun, Apr 16", "dim. 16 avr."),
+        ("Q2 2069", "T2 2069"),
+        ("805,992", "805\u202f992"),
+        ("-0.64", "-0,64"),
+        ("4.8 million", "4,8 millions"),
+        ("32.91%", "32,91\u00a0%"),
+        ("€88.00", "88,00\u00a0€"),
         ("0.04 US dollars", "0,04 dollar des États-Unis"),
-        ("93 kilometers per hour", "93\u00a0kilomètres par heure"),
-        ("2 sec", "2\u202fs"),
+        ("61 kilometers per hour", "61\u00a0kilomètres par heure"),
+        ("2,496 sec", "2\u202f496\u202fs"),
         ("in 144 days", "dans 144 jours"),
         ("86 hours ago", "il y a 86 heures"),
     ],
@@ -79,12 +78,7 @@ def test_independent_of_hash_seed() -> None:
         "print(hashlib.sha256(repr(generate_dates(size=2000, seed=7)).encode()).hexdigest())"
     )
     expected = hashlib.sha256(repr(generate_dates(size=2000, seed=7)).encode()).hexdigest()
-    for hash_seed in ("0", "123"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        run = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=True
-        )
-        assert run.stdout.strip() == expected
+    assert python(code, PYTHONHASHSEED="123").stdout.strip() == expected
 
 
 def test_too_large_a_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +16,14 @@ import pytest
 from edgeformer.config import DataConfig, load_recipe
 from edgeformer.data.corpora import load_corpus
 from edgeformer.distill import distillation as module
-from edgeformer.errors import ConfigError, DataError
+from edgeformer.errors import DataError
 from edgeformer_export.card import model_card
 from edgeformer_runtime.bundle.open import file_sha256, open_bundle
 from edgeformer_runtime.bundle.provenance import Provenance
+from edgeformer_runtime.files import locked_folder
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_manifest
-from tests.commands import error, python, run
+from tests.commands import error, python, run, succeeded
 from tests.factory import PAIRS
 from tests.ray_cluster import command, interrupted, kill, running_cluster
 
@@ -57,14 +56,19 @@ main()
 """
 
 
+def prepare(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Go to a folder with a recipe and its text: known sentences, one that is repeated, and one too long."""
+    pairs = [*PAIRS, (PAIRS[0][0], "encore"), (LONG, "trop long")]
+    (folder / "text.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in pairs), encoding="utf-8")
+    (folder / "recipe.toml").write_text(RECIPE, encoding="utf-8")
+    patch.chdir(folder)
+    patch.setattr(module, "BLOCK", 32)
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a recipe and its text: known sentences, one that is repeated, and one too long."""
-    pairs = [*PAIRS, (PAIRS[0][0], "encore"), (LONG, "trop long")]
-    (tmp_path / "text.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in pairs), encoding="utf-8")
-    (tmp_path / "recipe.toml").write_text(RECIPE, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(module, "BLOCK", 32)
+    """The current folder; see :func:`prepare`."""
+    prepare(tmp_path, monkeypatch)
     return tmp_path
 
 
@@ -77,6 +81,21 @@ def distilled(teacher: Path, out: str, *options: str | Path) -> dict[str, Any]:
     return summary
 
 
+@pytest.fixture(scope="module")
+def whole(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """What the teacher makes of the text, and what the command says. Do not modify it."""
+    path = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        prepare(path, patch)
+        return path / "out", distilled(small_bundle, "out")
+
+
+@pytest.fixture
+def out(folder: Path, whole: tuple[Path, dict[str, Any]]) -> Path:
+    """A copy of it in the current folder."""
+    return Path(shutil.copytree(whole[0], folder / "out"))
+
+
 def contents(path: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
@@ -85,15 +104,19 @@ def original() -> Any:
     return load_corpus(load_recipe("recipe.toml").data)
 
 
-def usable(translator: Translator, source: str, **options: Any) -> list[str]:
-    (translation,) = translator.translate([source], **options)
-    return [hypothesis.text for hypothesis in translation.hypotheses if hypothesis.finished]
+def usable(translator: Translator, **options: Any) -> dict[str, list[str]]:
+    """Finished translations of each sentence of the text."""
+    sources = [source for source, _ in original().train if source != LONG]
+    texts = {
+        translation.source.text: [each.text for each in translation.hypotheses if each.finished]
+        for translation in translator.translate(sources, **options)
+    }
+    return {LONG: [], **texts}
 
 
 def test_training_targets_are_the_teachers_and_the_rest_is_as_it_was(
-    folder: Path, small_bundle: Path, translator: Translator
+    out: Path, whole: tuple[Path, dict[str, Any]], translator: Translator
 ) -> None:
-    summary = distilled(small_bundle, "out")
     corpus, before = load_corpus(DataConfig(corpus="out")), original()
     assert (corpus.valid, corpus.test) == (before.valid, before.test)
     texts = [source for source, _ in before.train if source != LONG]
@@ -108,19 +131,21 @@ def test_training_targets_are_the_teachers_and_the_rest_is_as_it_was(
     assert corpus.train == list(expected)
     assert (LONG, "trop long") in corpus.train
     assert sum(target != dict(PAIRS).get(source) for source, target in corpus.train) > 20, "the teacher is no echo"
-    counts = summary["distilled"]
+    counts = whole[1]["distilled"]
     assert (counts["sentences"], counts["pairs"]) == (len(before.train),) * 2
     assert (counts["too_long"], counts["unfinished"]) == (1, unfinished)
-    assert sorted(path.name for path in (folder / "out").iterdir()) == sorted(
+    assert sorted(path.name for path in out.iterdir()) == sorted(
         [*(f"{part}.{side}" for part in ("train", "valid", "test") for side in ("source", "target")), "report.json"]
     )
 
 
-def test_altered_copies_are_not_translated(folder: Path, small_bundle: Path) -> None:
-    plain = distilled(small_bundle, "plain")
-    summary = distilled(small_bundle, "out", "--set", "data.augment.uppercase=1")
-    assert summary["distilled"]["sentences"] == plain["distilled"]["sentences"]
-    assert (folder / "out" / "train.source").read_bytes() == (folder / "plain" / "train.source").read_bytes()
+def test_altered_copies_are_not_translated(
+    folder: Path, whole: tuple[Path, dict[str, Any]], small_bundle: Path
+) -> None:
+    plain, summary = whole
+    altered = distilled(small_bundle, "out", "--set", "data.augment.uppercase=1")
+    assert altered["distilled"]["sentences"] == summary["distilled"]["sentences"]
+    assert (folder / "out" / "train.source").read_bytes() == (plain / "train.source").read_bytes()
 
 
 def test_what_a_corpus_was_made_with_goes_into_its_provenance(folder: Path, small_bundle: Path) -> None:
@@ -142,9 +167,9 @@ def test_several_translations_of_each(folder: Path, small_bundle: Path, translat
         (folder / "out" / f"train.{side}").read_text(encoding="utf-8").splitlines() for side in ("source", "target")
     ]
     expected = []
+    texts = usable(translator, n_best=3)
     for source, target in original().train:
-        texts = [] if source == LONG else usable(translator, source, n_best=3)
-        expected += [(source, text) for text in dict.fromkeys(texts or [target])]
+        expected += [(source, text) for text in dict.fromkeys(texts[source] or [target])]
     assert list(zip(*lines, strict=True)) == expected
     assert len(expected) > len(original().train)
 
@@ -154,19 +179,20 @@ def test_the_closest_of_the_beam(folder: Path, small_bundle: Path, translator: T
 
     distilled(small_bundle, "out", "--closest")
     lines = (folder / "out/train.target").read_text(encoding="utf-8").splitlines()
-    others = 0
+    others, found = 0, usable(translator, n_best=4)
     for (source, target), line in zip(original().train, lines, strict=True):
-        texts = [] if source == LONG else usable(translator, source, n_best=4)
+        texts = found[source]
         bleu = [sentence_bleu(text, [target]).score for text in texts]
         assert line == (texts[bleu.index(max(bleu))] if texts else target)
         others += line != next(iter(texts), target)
     assert others > 5, "not merely the best"
 
 
-@pytest.mark.parametrize("last", [3, 10, *(pytest.param(last, marks=pytest.mark.slow) for last in (1, 4, 8, 13))])
-def test_killed_at_any_point_it_ends_with_the_same_bytes(folder: Path, small_bundle: Path, last: int) -> None:
+@pytest.mark.parametrize("last", [10, *(pytest.param(last, marks=pytest.mark.slow) for last in (1, 3, 4, 8, 13))])
+def test_killed_at_any_point_it_ends_with_the_same_bytes(
+    folder: Path, whole: tuple[Path, dict[str, Any]], small_bundle: Path, last: int
+) -> None:
     """There are two waits for the disk per block: its file, and the name of that."""
-    distilled(small_bundle, "whole")
     arguments: list[str | Path] = [
         "distill",
         small_bundle,
@@ -185,9 +211,8 @@ def test_killed_at_any_point_it_ends_with_the_same_bytes(folder: Path, small_bun
         assert (folder / "out/report.json").exists() is False
         with pytest.raises(DataError, match=r"does not hold a complete corpus, since it has no report.json"):
             load_corpus(DataConfig(corpus="out"))
-        result = run("distill", small_bundle, "--out", "out", "--resume", "--workers", "2", "--json")
-        assert result.exit_code == 0, result.output
-    assert contents(folder / "out") == contents(folder / "whole")
+        succeeded("distill", small_bundle, "--out", "out", "--resume", "--workers", "2", "--json")
+    assert contents(folder / "out") == contents(whole[0])
 
 
 @pytest.mark.slow
@@ -224,20 +249,15 @@ def test_a_ray_cluster_writes_the_same_bytes(folder: Path, small_bundle: Path, m
 
 def test_one_process_at_a_time_works_in_a_folder(folder: Path, small_bundle: Path) -> None:
     (folder / "out").mkdir()
-    code = "import sys; from pathlib import Path; from edgeformer_runtime.files import locked_folder\n"
-    code += "with locked_folder(Path(sys.argv[1])): print('locked', flush=True); sys.stdin.read()"
-    with subprocess.Popen(
-        [sys.executable, "-c", code, folder / "out"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "locked\n"
+    with locked_folder(folder / "out"):
         assert "`out` is being used by another process" in error("distill", small_bundle, "--out", "out", "--resume")
-        other.kill()  # whatever its end, the folder is free
     assert "holds nothing to resume" in error("distill", small_bundle, "--out", "out", "--resume")
 
 
-def test_ctrl_c_says_how_to_go_on(folder: Path, small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = distilled(small_bundle, "whole")["distilled"]
+def test_ctrl_c_says_how_to_go_on(
+    folder: Path, whole: tuple[Path, dict[str, Any]], small_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, summary = whole
     real, calls = Translator.translate, [0]
 
     def translate(self: Translator, *arguments: Any, **options: Any) -> Any:
@@ -251,15 +271,15 @@ def test_ctrl_c_says_how_to_go_on(folder: Path, small_bundle: Path, monkeypatch:
     assert result.exit_code == 130
     assert "Stopped after 64 sentences. Continue with:" in result.stderr
     assert f"  edgeformer distill {small_bundle} --out out --resume\n" in result.stderr
-    again = run("distill", small_bundle, "--out", "out", "--resume", "--threads", "1", "--workers", "1")
-    assert again.exit_code == 0
-    assert f"64 of {whole['sentences']} sentences …" in again.stderr
+    again = succeeded("distill", small_bundle, "--out", "out", "--resume", "--threads", "1", "--workers", "1")
+    assert f"64 of {summary['distilled']['sentences']} sentences …" in again.stderr
     assert "Next: edgeformer train RECIPE --set data.corpus=out" in again.stdout
-    assert contents(folder / "out") == contents(folder / "whole")
+    assert contents(folder / "out") == contents(expected)
 
 
-def test_a_full_disk_loses_nothing(folder: Path, small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    distilled(small_bundle, "whole")
+def test_a_full_disk_loses_nothing(
+    folder: Path, whole: tuple[Path, dict[str, Any]], small_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real, calls = os.fsync, [0]
 
     def fsync(descriptor: int) -> None:
@@ -273,20 +293,30 @@ def test_a_full_disk_loses_nothing(folder: Path, small_bundle: Path, monkeypatch
     assert message.startswith("`out` cannot be written: No space left on device.")
     assert message.endswith("once that is fixed, continue with --resume.")
     distilled(small_bundle, "out", "--resume")
-    assert contents(folder / "out") == contents(folder / "whole")
+    assert contents(folder / "out") == contents(whole[0])
 
 
-@pytest.fixture
-def begun(folder: Path, small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder whose work has stopped after two blocks."""
+@pytest.fixture(scope="module")
+def stopped(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder whose work has stopped after two blocks. Do not modify it."""
 
     def stop(done: int, total: int) -> None:
         if done == 64:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        module.distill(Translator.open(small_bundle, threads=1), Path("out"), load_recipe("recipe.toml"), report=stop)
-    return folder / "out"
+    path = tmp_path_factory.mktemp("stopped")
+    with pytest.MonkeyPatch.context() as patch:
+        prepare(path, patch)
+        teacher, recipe = Translator.open(small_bundle, threads=1), load_recipe("recipe.toml")
+        with pytest.raises(KeyboardInterrupt):
+            module.distill(teacher, Path("out"), recipe, report=stop)
+    return path / "out"
+
+
+@pytest.fixture
+def begun(folder: Path, stopped: Path) -> Path:
+    """A copy of it in the current folder."""
+    return Path(shutil.copytree(stopped, folder / "out"))
 
 
 def test_another_teacher_is_refused(begun: Path, small_bundle: Path, small_bundle_int8: Path) -> None:
@@ -334,13 +364,12 @@ def test_what_was_kept_must_be_whole(
     assert message in error("distill", small_bundle, "--out", "out", "--resume")
 
 
-def test_a_complete_one_is_left_as_it_is(folder: Path, small_bundle: Path) -> None:
-    first = distilled(small_bundle, "out")
-    before = contents(folder / "out")
-    (folder / "out/original.source").write_text("left by a stop just before the end", encoding="utf-8")
+def test_a_complete_one_is_left_as_it_is(out: Path, whole: tuple[Path, dict[str, Any]], small_bundle: Path) -> None:
+    before, first = whole
+    (out / "original.source").write_text("left by a stop just before the end", encoding="utf-8")
     again = distilled(small_bundle, "out", "--resume")
     assert (again["pairs"], again["distilled"]) == (first["pairs"], first["distilled"])
-    assert contents(folder / "out") == before
+    assert contents(out) == contents(before)
     assert "`out` is not empty; choose another --out" in error("distill", small_bundle, "recipe.toml", "--out", "out")
 
 
@@ -359,14 +388,12 @@ def test_mistakes_are_told_before_the_work(folder: Path, small_bundle: Path, tmp
     assert not (folder / "out").exists()
 
 
+@pytest.mark.usefixtures("out")
 def test_a_student_learns_from_it(folder: Path, small_bundle: Path) -> None:
     """And its run says who taught it."""
-    pytest.importorskip("lightning_fabric")
-    distilled(small_bundle, "out")
     sets = ["data.corpus=out", "data.train=[]", "tokenizer.vocab_size=300", "train.max_steps=1", "train.threads=1"]
     sets += ["model.d_model=16", "model.d_ff=16", "model.encoder_layers=1", "model.decoder_layers=1"]
-    result = run("train", "recipe.toml", "--out", "student", *(word for item in sets for word in ("--set", item)))
-    assert result.exit_code == 0, result.output
+    succeeded("train", "recipe.toml", "--out", "student", *(word for item in sets for word in ("--set", item)))
     info = json.loads((folder / "student/run.json").read_bytes())
     assert info["provenance"]["distilled"]["teacher_sha256"] == file_sha256(small_bundle / "manifest.json")
     assert info["provenance"]["distilled"]["too_long"] == 1
@@ -377,33 +404,17 @@ def test_a_student_learns_from_it(folder: Path, small_bundle: Path) -> None:
     assert f"- targets: translations by `bundle`, beam 4 (manifest {sha256})" in model_card(manifest, 0)
 
 
-class TestFolders:
-    """Folders as ``data.corpus``."""
+def test_changed_text_is_refused(out: Path) -> None:
+    shutil.copy("out/valid.source", "out/valid.target")
+    with pytest.raises(DataError, match=r"valid\.target` changed after the corpus was written"):
+        load_corpus(DataConfig(corpus="out"))
+    (out / "report.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(DataError, match="is damaged"):
+        load_corpus(DataConfig(corpus="out"))
 
-    @pytest.mark.slow
-    def test_a_prepared_corpus_is_read_as_it_was(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.chdir(tmp_path)
-        assert run("data", "prepare", "dates-en-fr", "--out", "dates").exit_code == 0
-        named, read = load_corpus(DataConfig(corpus="dates-en-fr")), load_corpus(DataConfig(corpus="dates"))
-        assert (read.train, read.valid, read.test) == (named.train, named.valid, named.test)
-        assert (read.source_language, read.target_language) == ("en", "fr")
-        assert (read.provenance.name, read.provenance.licence) == (named.provenance.name, named.provenance.licence)
 
-    def test_changed_text_is_refused(self, folder: Path, small_bundle: Path) -> None:
-        distilled(small_bundle, "out")
-        shutil.copy("out/valid.source", "out/valid.target")
-        with pytest.raises(DataError, match=r"valid\.target` changed after the corpus was written"):
-            load_corpus(DataConfig(corpus="out"))
-        (folder / "out/report.json").write_text("{}", encoding="utf-8")
-        with pytest.raises(DataError, match="is damaged"):
-            load_corpus(DataConfig(corpus="out"))
-
-    def test_own_validation_text_takes_the_place_of_its_own(self, folder: Path, small_bundle: Path) -> None:
-        distilled(small_bundle, "out")
-        corpus = load_corpus(DataConfig(corpus="out", valid=("text.tsv",)), folder)
-        assert len(corpus.valid) == len(PAIRS) + 2
-        assert corpus.provenance.sha256["text.tsv"] == file_sha256(folder / "text.tsv")
-
-    def test_neither_a_name_nor_a_folder(self, folder: Path) -> None:
-        with pytest.raises(ConfigError, match=r"one of dates-en-fr.* or a folder written by .*, but is `nothing`"):
-            load_corpus(DataConfig(corpus="nothing"))
+@pytest.mark.usefixtures("out")
+def test_own_validation_text_takes_the_place_of_its_own(folder: Path) -> None:
+    corpus = load_corpus(DataConfig(corpus="out", valid=("text.tsv",)), folder)
+    assert len(corpus.valid) == len(PAIRS) + 2
+    assert corpus.provenance.sha256["text.tsv"] == file_sha256(folder / "text.tsv")

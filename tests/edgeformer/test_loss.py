@@ -53,33 +53,10 @@ def test_equals_definition(smoothing: float, dtype: torch.dtype) -> None:
     assert sums.tokens.item() == tokens == 9
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_gradient_equals_autograd(smoothing: float, dtype: torch.dtype) -> None:
-    logits, labels = example(dtype)
-    logits.requires_grad_()
-    torch.autograd.backward(2.5 * smoothed_cross_entropy(logits, labels, smoothing).loss)
-    expected = logits.detach().double().requires_grad_()
-    reference_loss = torch.nn.functional.cross_entropy(
-        expected.flatten(0, 1), labels.flatten(), ignore_index=NO_LABEL, label_smoothing=smoothing, reduction="sum"
-    )
-    torch.autograd.backward(2.5 * reference_loss)
-    assert logits.grad is not None
-    assert expected.grad is not None
-    assert logits.grad.dtype == dtype
-    torch.testing.assert_close(logits.grad.double(), expected.grad, atol=TOLERANCE[dtype], rtol=TOLERANCE[dtype])
-    assert not logits.grad[labels == NO_LABEL].any()
-
-
 def test_all_padding_is_zero() -> None:
     logits = torch.full((1, 2, 4), float("inf"), requires_grad=True)
     sums = smoothed_cross_entropy(logits, torch.full((1, 2), NO_LABEL), 0.1)
     assert (sums.loss.item(), sums.nll.item(), sums.tokens.item()) == (0, 0, 0)
-
-
-def test_large_logits_do_not_overflow() -> None:
-    logits = torch.tensor([[[1e4, -1e4, 0.0]]])
-    assert smoothed_cross_entropy(logits, torch.tensor([[2]])).loss.item() == pytest.approx(1e4)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])

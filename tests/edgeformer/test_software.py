@@ -8,11 +8,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from edgeformer.cli import main
 from edgeformer.data.software import software_pairs
 from edgeformer.errors import DataError
+from tests.commands import succeeded
 
 HELP = "./usr/share/libreoffice/help/{}/text/shared/a.html"
 GNOME = "./usr/share/help/{}/gnome-help/{}.page"
@@ -93,8 +92,7 @@ def test_pages_of_different_lengths_are_not_paired(tmp_path: Path) -> None:
 
 def test_command(packages: list[Path], tmp_path: Path) -> None:
     out = tmp_path / "new" / "software.en-fr.tsv"
-    result = CliRunner().invoke(main, ["data", "software", "fr", *map(str, packages), "--out", str(out)])
-    assert result.exit_code == 0, result.output
+    result = succeeded("data", "software", "fr", *map(str, packages), "--out", str(out))
     assert out.read_text("utf-8").splitlines()[0] == "Press Ctrl+C.\tAppuyez sur Ctrl+C.\tlibreoffice-help"
     assert "libreoffice-ui: 2 pairs" in result.output
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from edgeformer.families import get_family, model_config
-from edgeformer.model.transformer.config import TransformerConfig, bergamot
+from edgeformer.model.transformer.config import TransformerConfig
 from edgeformer.model.transformer.ssru import SSRU
 
 
@@ -40,10 +40,3 @@ def test_state_does_not_grow() -> None:
     kinds = {tensor.name: tensor.kind for tensor in model.state_table()}
     assert {name for name, kind in kinds.items() if kind == "recurrent"} == {"ssru_cell.0", "ssru_cell.1"}
     assert "cache" not in kinds.values()
-
-
-def test_bergamot_preset_has_the_published_sizes() -> None:
-    config = bergamot()
-    sizes = (config.d_model, config.d_ff, config.heads, config.encoder_layers, config.decoder_layers)
-    assert sizes == (256, 1536, 8, 6, 2)
-    assert get_family("ssru").presets["bergamot"] is bergamot

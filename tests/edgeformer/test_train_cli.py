@@ -4,69 +4,44 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from edgeformer.cli import main
 from edgeformer.config import load_recipe, recipe_names
 from edgeformer.data.catalog import CORPORA
-
-SMALL = """
-[model]
-family = "transformer"
-d_model = 16
-d_ff = 16
-heads = 2
-encoder_layers = 1
-decoder_layers = 1
-[tokenizer]
-kind = "word"
-vocab_size = 30
-[data]
-train = ["letters.tsv"]
-valid_size = 5
-test_size = 5
-[train]
-max_steps = 4
-batch_tokens = 64
-validate_every = 2
-validate_sentences = 2
-threads = 1
-"""
+from tests.commands import error, run, succeeded
+from tests.edgeformer.letters import small_training
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    lines = [f"{one} {two} {three}\t{three} {two} {one}\n" for one in "abcd" for two in "abcd" for three in "ab"]
-    (tmp_path / "letters.tsv").write_text("".join(lines))
-    (tmp_path / "small.toml").write_text(SMALL)
+    small_training(tmp_path, "transformer")
     return tmp_path
 
 
 def arguments(folder: Path, *more: str) -> list[str]:
-    return ["train", str(folder / "small.toml"), "--data", str(folder), "--out", str(folder / "run"), *more]
+    return ["train", str(folder / "transformer.toml"), "--data", str(folder), "--out", str(folder / "run"), *more]
 
 
-def test_trains_and_names_the_next_command(folder: Path) -> None:
-    result = CliRunner().invoke(main, arguments(folder))
-    assert result.exit_code == 0, result.output
-    assert "stopped by max_steps = 4" in result.output
-    assert f"edgeformer export {folder / 'run'} --out BUNDLE" in result.output
+@pytest.fixture
+def trained(folder: Path) -> str:
+    """What a training says, whose run is in the folder."""
+    return succeeded(*arguments(folder)).output
+
+
+def test_trains_and_names_the_next_command(folder: Path, trained: str) -> None:
+    assert "stopped by max_steps = 4" in trained
+    assert f"edgeformer export {folder / 'run'} --out BUNDLE" in trained
+    assert (folder / "run" / "training.png").read_bytes().startswith(b"\x89PNG")
+    options = ["--out", str(folder / "run"), "--data", str(folder), "--resume", "--set", "train.max_steps=6"]
+    result = succeeded("train", *options)
+    assert "stopped by max_steps = 6" in result.output
 
 
 def test_files_beside_the_recipe_are_found(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "elsewhere").mkdir()
     monkeypatch.chdir(folder / "elsewhere")
-    result = CliRunner().invoke(main, ["train", "../small.toml", "--out", "run"])
-    assert result.exit_code == 0, result.output
+    succeeded("train", "../transformer.toml", "--out", "run")
     (folder / "letters.tsv").rename(folder / "renamed.tsv")
-    result = CliRunner().invoke(main, ["train", "../small.toml", "--out", "other"])
-    assert result.exit_code == 1
-    assert "`letters.tsv` does not exist; check the path" in result.stderr
-
-
-def test_ends_with_a_picture(folder: Path) -> None:
-    CliRunner().invoke(main, arguments(folder))
-    assert (folder / "run" / "training.png").read_bytes().startswith(b"\x89PNG")
+    assert "`letters.tsv` does not exist; check the path" in error("train", "../transformer.toml", "--out", "other")
 
 
 def test_without_matplotlib_there_is_a_note_and_no_picture(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,64 +49,35 @@ def test_without_matplotlib_there_is_a_note_and_no_picture(folder: Path, monkeyp
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = CliRunner().invoke(main, arguments(folder))
-    assert result.exit_code == 0, result.output
+    result = succeeded(*arguments(folder))
     assert "A picture of the training needs `matplotlib`: pip install 'edgeformer[plot]'." in result.output
     assert not (folder / "run" / "training.png").exists()
 
 
-def test_resume_without_recipe_may_raise_a_limit(folder: Path) -> None:
-    CliRunner().invoke(main, arguments(folder))
-    options = ["--out", str(folder / "run"), "--data", str(folder), "--resume", "--set", "train.max_steps=6"]
-    result = CliRunner().invoke(main, ["train", *options])
-    assert result.exit_code == 0, result.output
-    assert "stopped by max_steps = 6" in result.output
-
-
-def test_a_finished_run_is_left_as_it_is(folder: Path) -> None:
-    CliRunner().invoke(main, arguments(folder))
+@pytest.mark.usefixtures("trained")
+def test_a_finished_run_is_left_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {path: path.read_bytes() for path in (folder / "run").rglob("*") if path.is_file()}
-    result = CliRunner().invoke(main, ["train", "--out", str(folder / "run"), "--data", str(folder), "--resume"])
-    assert result.exit_code == 0, result.output
+    options = ["--out", str(folder / "run"), "--data", str(folder), "--resume"]
+    result = succeeded("train", *options)
     assert "There is nothing to do: max_steps = 4 was reached after 4 steps." in result.output
     assert "--set train.max_steps=VALUE" in result.output
+    assert "--resume" in error(*arguments(folder))
     assert {path: path.read_bytes() for path in (folder / "run").rglob("*") if path.is_file()} == before
-
-
-def test_processes_other_than_the_first_print_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    CliRunner().invoke(main, arguments(folder))
-    monkeypatch.setenv("RANK", "1")
-    options = ["--out", str(folder / "run"), "--data", str(folder), "--resume"]
-    result = CliRunner().invoke(main, ["train", *options])
-    assert (result.exit_code, result.output) == (0, "")
+    monkeypatch.setenv("RANK", "1")  # a process other than the first prints nothing
+    assert succeeded("train", *options).output == ""
 
 
 def test_the_current_folder_is_refused_early(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "empty").mkdir()
     monkeypatch.chdir(folder / "empty")
     monkeypatch.setattr("edgeformer.train.trainer.load_with_copies", lambda *_: pytest.fail("too late"))
-    result = CliRunner().invoke(main, [*arguments(folder)[:-1], "."])
-    assert result.exit_code == 1
-    assert "`.` is the current folder" in result.output
-
-
-def test_used_folder_is_one_line_and_exit_code_1(folder: Path) -> None:
-    CliRunner().invoke(main, arguments(folder))
-    result = CliRunner().invoke(main, arguments(folder))
-    assert result.exit_code == 1
-    assert result.output.startswith("Error: ")
-    assert "--resume" in result.output
+    assert "`.` is the current folder" in error(*arguments(folder)[:-1], ".")
 
 
 def test_missing_recipe_is_a_usage_error(folder: Path) -> None:
-    result = CliRunner().invoke(main, ["train", "--out", str(folder / "run")])
+    result = run("train", "--out", folder / "run")
     assert result.exit_code == 2
     assert all(name in result.output for name in recipe_names())
-
-
-def test_help_lists_the_recipes() -> None:
-    result = CliRunner().invoke(main, ["train", "--help"])
-    assert all(name in result.stdout for name in recipe_names())
 
 
 @pytest.mark.parametrize("name", recipe_names())

@@ -10,21 +10,13 @@ import pytest
 import torch
 
 from edgeformer.errors import ConfigError
-from edgeformer.families import family_names, get_family, model_config
+from edgeformer.families import model_config
 from edgeformer.model.transformer.config import RelativeBias as RelativeBiasConfig
 from edgeformer.model.transformer.config import (
     TransformerConfig,
-    base,
-    edge,
-    free_widths,
-    free_widths_small,
-    incremental,
     shared_heads,
-    tiny,
-    word_level,
-    word_level_small,
 )
-from edgeformer.model.transformer.layers import EncoderLayer, FeedForward, sinusoids
+from edgeformer.model.transformer.layers import EncoderLayer, sinusoids
 from edgeformer.model.transformer.model import Transformer
 from edgeformer.model.transformer.relative_bias import RelativeBias, bucket
 from edgeformer.model.transformer.self_attention import CausalSelfAttention
@@ -111,59 +103,6 @@ def test_shared_heads_follow_the_document() -> None:
         torch.testing.assert_close(layer(x, padding), expected)
 
 
-def test_shared_head_projection_is_small() -> None:
-    model = build(share_head_projection=True)
-    shapes = {name: tuple(p.shape) for name, p in model.named_parameters() if ".query.weight" in name}
-    assert set(shapes.values()) == {(8, 8)}
-
-
-@pytest.mark.parametrize(
-    ("preset", "sizes"),
-    [
-        (tiny, (128, 256, 4, 4, 4)),
-        (edge, (256, 1024, 4, 6, 2)),
-        (base, (512, 2048, 8, 6, 6)),
-        (free_widths, (512, 2048, 8, 6, 6)),
-        (free_widths_small, (256, 1024, 4, 3, 3)),
-        (incremental, (24, 48, 8, 2, 2)),
-        (shared_heads, (256, 1024, 8, 6, 6)),
-        (word_level, (512, 2048, 8, 6, 6)),
-        (word_level_small, (128, 512, 4, 3, 3)),
-    ],
-)
-def test_presets_have_the_documented_sizes(preset: Any, sizes: tuple[int, ...]) -> None:
-    config = preset()
-    found = (config.d_model, config.d_ff, config.heads, config.encoder_layers, config.decoder_layers)
-    assert found == sizes
-    assert get_family("transformer").presets[preset.__name__] is preset
-
-
-@pytest.mark.parametrize(
-    ("preset", "variations"),
-    [
-        (free_widths, {"scale_embeddings": False, "attention_bias": False, "attention_dropout": 0.1}),
-        (incremental, {"attention_bias": False, "output_bias": True, "dropout": 0.5, "attention_dropout": 0.5}),
-        (shared_heads, {"positions": "learned", "output_bias": True, "dropout": 0.0, "max_source_length": 100}),
-        (word_level, {"output_bias": False, "dropout": 0.1, "attention_dropout": 0.1, "max_source_length": 80}),
-    ],
-)
-def test_presets_have_the_documented_variations(preset: Any, variations: dict[str, Any]) -> None:
-    config = preset()
-    assert {name: getattr(config, name) for name in variations} == variations
-
-
-@pytest.mark.parametrize("tied", ["none", "decoder", "all"])
-def test_output_bias_is_added_to_the_logits(tied: Any) -> None:
-    model = build(output_bias=True, tied_embeddings=tied)
-    source, length, target = torch.tensor([[5, 6, 3]]), torch.tensor([3]), torch.tensor([[2, 9]])
-    with torch.no_grad():
-        features = model.features(source, length, target)
-        expected = features @ model.projection.weight.T + model.projection.bias
-        torch.testing.assert_close(model(source, length, target), expected)
-    assert model.projection.bias.shape == (VOCAB,)
-    assert build(tied_embeddings=tied).projection.bias is None
-
-
 @pytest.mark.parametrize(
     ("section", "message"),
     [
@@ -192,10 +131,6 @@ def test_wrong_configurations_are_named(section: dict[str, Any], message: str) -
         model_config(section)
 
 
-def test_all_families_are_installed() -> None:
-    assert {"lstm", "lstm_attention", "ssru", "transformer"} <= set(family_names())
-
-
 def test_distances_have_the_buckets_of_t5() -> None:
     # Raffel et al. use 32 buckets up to 128; half of them are for keys to the right of a query.
     assert bucket(torch.tensor([0, 1, 7, 8, 11, 12, 16, 63, 64, 90, 91, 127, 128, 5000]), 16, 128).tolist() == [
@@ -211,13 +146,3 @@ def test_distances_have_the_buckets_of_t5() -> None:
     assert (both(3)[0, 0] / 2).tolist() == [[0, 3, 3], [1, 0, 3], [1, 1, 0]]
     assert (causal(4)[0, 1] // 2).tril().tolist() == [[0, 0, 0, 0], [1, 0, 0, 0], [2, 1, 0, 0], [3, 2, 1, 0]]
     torch.testing.assert_close(causal.of_last()[0, :, 0], causal(4)[0, :, 3])
-
-
-def test_a_gated_layer_multiplies_two_linear_layers() -> None:
-    config = TransformerConfig(d_model=4, d_ff=6, heads=1, ffn_gated=True, ffn_bias=False, activation="gelu_sigmoid")
-    layer, x = FeedForward(config, config.d_ff).eval(), torch.randn(3, 4)
-    gate, linear, output = (parameter for parameter in layer.parameters())
-    inner = x @ gate.t()
-    expected = (inner * torch.sigmoid(1.702 * inner) * (x @ linear.t())) @ output.t()
-    torch.testing.assert_close(layer(x), expected)
-    assert layer(torch.zeros(1, 4)).abs().max() == 0

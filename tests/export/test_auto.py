@@ -9,9 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from edgeformer.cli import main
 from edgeformer.markdown import markdown_table
 from edgeformer_export import auto
 from edgeformer_export.auto import AutoOptions, export_best
@@ -24,6 +22,7 @@ from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.precision import PRECISIONS, Precision
+from tests.commands import error, succeeded
 from tests.factory import PAIRS
 from tests.store import CPU_PRECISIONS, Store, with_agreement
 
@@ -95,8 +94,7 @@ def test_the_command_measures_chooses_and_reports(
     out = tmp_path / "best"
     command = ["export", str(model_graphs.run.path), "--out", str(out), "--precision", "auto", "--sentences", "12"]
     command += ["--valid", *map(str, texts), "--beam", "2", "--max-bleu-drop", "1"]
-    done = CliRunner().invoke(main, command)
-    assert done.exit_code == 0, done.output
+    done = succeeded(*command)
     manifest = open_bundle(out).manifest
     choice = msgspec.convert(manifest.report.choice, Choice)
     assert tuple(candidate.precision for candidate in choice.candidates) == CPU_PRECISIONS
@@ -115,8 +113,7 @@ def test_the_command_measures_chooses_and_reports(
     # What turns out not to be the model is not taken, however fast it is.
     for name, traits in with_agreement(1.1).items():
         monkeypatch.setitem(PRECISIONS, name, traits)
-    done = CliRunner().invoke(main, [*command, "--overwrite"])
-    assert done.exit_code == 0, done.output
+    done = succeeded(*command, "--overwrite")
     choice = msgspec.convert(open_bundle(out).manifest.report.choice, Choice)
     assert choice.chosen == "fp32"
     assert all("is too far from PyTorch" in reason for reason in choice.failed.values())
@@ -125,11 +122,9 @@ def test_the_command_measures_chooses_and_reports(
 
 def test_options_of_the_choice_need_it(model_graphs: ModelGraphs, tmp_path: Path) -> None:
     command = ["export", str(model_graphs.run.path), "--out", str(tmp_path / "b"), "--optimize", "size", "--beam", "2"]
-    done = CliRunner().invoke(main, command)
-    assert done.exit_code == 2
-    assert "--optimize, --beam can only be used with --precision auto." in done.stderr
-    done = CliRunner().invoke(main, [*command[:4], "--data", str(tmp_path)])
-    assert "--data can only be used with --precision auto or --shortlist." in done.stderr
+    assert error(*command, code=2) == "--optimize, --beam can only be used with --precision auto."
+    message = error(*command[:4], "--data", tmp_path, code=2)
+    assert message == "--data can only be used with --precision auto or --shortlist."
 
 
 def test_a_card_says_what_was_not_measured(tmp_path: Path, small_bundle_int4: Path) -> None:
@@ -139,8 +134,7 @@ def test_a_card_says_what_was_not_measured(tmp_path: Path, small_bundle_int4: Pa
     assert "| int4 | 13 |" in card
     assert "license: not recorded" in card
     assert "At most 256 source tokens" in card
-    shown = CliRunner().invoke(main, ["inspect", str(small_bundle_int4)])
-    assert TABLE in shown.stdout
+    assert TABLE in succeeded("inspect", small_bundle_int4).stdout
 
 
 @pytest.mark.slow

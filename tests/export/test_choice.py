@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,21 +33,6 @@ CANDIDATES = [
     candidate("int8-block", 4_200_000, 0.0, 0.62),
     candidate("int4", 2_500_000, 0.7, 0.6),
 ]
-
-
-@pytest.mark.parametrize(
-    ("optimize", "max_drop", "expected"),
-    [
-        ("latency", 0.2, "int8-block"),
-        ("latency", 0.0, "int8-block"),
-        ("latency", 0.7, "int4"),
-        ("size", 0.05, "int8-block"),
-        ("size", 0.1, "int8"),
-        ("size", 1.0, "int4"),
-    ],
-)
-def test_the_best_within_the_budget_is_chosen(optimize: Objective, max_drop: float, expected: Precision) -> None:
-    assert choose(CANDIDATES, max_drop, optimize) == expected
 
 
 def test_of_equally_fast_ones_the_smallest_is_chosen() -> None:

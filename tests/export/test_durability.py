@@ -80,7 +80,11 @@ def test_the_files_are_on_the_disk_before_the_name_and_the_name_before_the_old_o
 
 
 @pytest.mark.parametrize(
-    "call", [pytest.param(name, marks=[pytest.mark.slow] * (name in {"fsync", "unlinkat"})) for name in CALLS]
+    "call",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in {"flock", "fsync", "rmdir", "unlinkat"}))
+        for name in CALLS
+    ],
 )
 def test_a_kill_at_any_call_leaves_the_old_or_the_new_bundle(bundles: tuple[Path, Path], call: str) -> None:
     out, new = bundles

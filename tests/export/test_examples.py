@@ -12,7 +12,7 @@ from edgeformer_export.parity.golden_examples import MARGIN, SHORTLIST, listed_c
 from edgeformer_export.parity.margins import beam_margins, greedy_margins, survives
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.precision import PRECISIONS, Precision
+from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.selfcheck.golden import read_golden
 from edgeformer_runtime.translator import Translator
 from tests.factory import PAIRS
@@ -69,11 +69,8 @@ def test_beam_margins_are_the_largest_that_is_survived(seed: int) -> None:
     assert survives(session, SOURCES, wrong, options, 1e-6) == [False] * len(SOURCES)
 
 
-@pytest.mark.parametrize("precision", ["fp32", pytest.param("int4", marks=pytest.mark.slow)])
-def test_of_texts_of_a_length_those_far_from_another_output_are_taken(
-    small_bundles: dict[Precision, Path], precision: Precision
-) -> None:
-    translator, some = Translator.open(small_bundles[precision], threads=1), TEXTS[::2]
+def test_of_texts_of_a_length_those_far_from_another_output_are_taken(translator: Translator) -> None:
+    some = TEXTS[::4]
     golden = make_golden(translator, some, count=3)
     assert golden == make_golden(translator, some, count=3)
     assert [case.beam_size for case in golden.cases] == [1, 1, 1, 4, 4, 4]

@@ -5,7 +5,6 @@ ONNX Runtime's CPU provider runs them too, with float32 inside the operators tha
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
@@ -15,9 +14,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from click.testing import CliRunner
 
-from edgeformer.cli import main
 from edgeformer.train.run import Run
 from edgeformer_export.parity.comparison import compare, compare_logits
 from edgeformer_export.passes.half import HalfPrecision
@@ -104,27 +101,6 @@ def test_the_state_table_tells_so(exported: Exported) -> None:
     assert {str(value.numpy().dtype) for value in state.tensors.values()} == {tensor.dtype for tensor in manifest.state}
 
 
-def test_caches_are_written_in_place_for_widths_that_cuda_knows(exported: Exported) -> None:
-    manifest = open_bundle(exported.bundle).manifest
-    widths = {tensor.axes[-1] for tensor in manifest.state if tensor.kind == "cache"}
-    in_place = {tensor.in_place for tensor in manifest.state if tensor.kind == "cache"}
-    assert (widths, in_place) in ((set(), set()), ({32}, {True}), ({8}, {False}))
-
-
-def test_weights_take_half_the_space_and_the_tied_table_stands_once(in_place: Exported) -> None:
-    manifest = open_bundle(in_place.bundle).manifest
-    positions = (256 + 40) * WIDE["d_model"]
-    assert manifest.files[contract.WEIGHTS_FILE].size < 2 * (manifest.parameters + positions) * 1.05
-    places = [
-        {entry.key: entry.value for entry in tensor.external_data}["offset"]
-        for file in GRAPHS[:2]
-        for tensor in load(in_place.bundle, file).initializer
-        if tuple(tensor.dims) == (300, WIDE["d_model"])
-    ]
-    assert len(places) >= 2
-    assert len(set(places)) == 1
-
-
 def test_operators_of_a_step(in_place: Exported) -> None:
     """Each is a kernel to start, so nothing may creep in."""
     found = Counter(node.op_type for node in load(in_place.bundle, contract.DECODER_FILE).node)
@@ -171,14 +147,6 @@ def test_the_bounds_are_those_of_half_precision(in_place: Exported) -> None:
     # Two tokens that are close may change places.
     other = msgspec.structs.replace(report.tokens[0], identical=0, first=None)
     assert msgspec.structs.replace(report, tokens=(other,)).problems == []
-
-
-def test_command_line_exports_half(store: Store, tmp_path: Path) -> None:
-    run, out = store.run("lstm"), tmp_path / "bundle"
-    done = CliRunner().invoke(main, ["export", str(run.path), "--out", str(out), "--precision", "fp16", "--json"])
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["parity"]["precision"] == "fp16"
-    assert set(open_bundle(out).manifest.precision.values()) == {"fp16"}
 
 
 def half(nodes: list[ir.Node], inputs: list[ir.Value], constants: list[ir.Value], output: ir.Value) -> ir.Model:

@@ -12,10 +12,8 @@ from edgeformer.data.filters import FilterReport
 from edgeformer.train.run import RunInfo, Validation
 from edgeformer_export.card import model_card
 from edgeformer_runtime.bundle.manifest import decode_manifest
-from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.provenance import Provenance
 from edgeformer_runtime.errors import BundleError
-from tests.commands import python
 
 
 def test_a_record_of_training_survives_the_manifest(small_bundle: Path) -> None:
@@ -59,12 +57,3 @@ def test_an_ill_typed_record_is_named(small_bundle: Path, part: dict[str, object
     tree = {**json.loads((small_bundle / "manifest.json").read_bytes()), **part}
     with pytest.raises(BundleError, match=words):
         decode_manifest(json.dumps(tree).encode())
-
-
-@pytest.mark.slow
-def test_exporting_does_not_load_the_choice_of_a_precision(small_bundle: Path) -> None:
-    assert open_bundle(small_bundle).manifest.report.choice is None
-    code = "import edgeformer_export.export, sys; print(*(name for name in sys.modules))"
-    names = python(code).stdout.split()
-    assert "edgeformer_export.card" in names
-    assert not [name for name in names if name.startswith(("edgeformer_export.auto", "edgeformer_bench"))]

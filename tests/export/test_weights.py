@@ -52,6 +52,7 @@ def lookups(tables: list[NDArray[np.float32]]) -> ir.Model:
     return ir.Model(graph, ir_version=10)
 
 
+@pytest.mark.slow
 def test_graphs_of_more_than_two_gibibytes_are_simplified_and_run() -> None:
     tables = [np.zeros((180_000, 1024), np.float32) for _ in range(3)]  # pages of zeros, which take no memory
     for table in tables:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
 import pytest
 
 from edgeformer.importers.read import read_model
@@ -17,3 +21,18 @@ def marian_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     found = read_model(MARIAN / "ssru", None, source_language="en", target_language="fr")
     out = tmp_path_factory.mktemp("imported") / "run"
     return write_run(found.model, out, found.origin, text=[case.source for case in expected("ssru")[:200]])
+
+
+@pytest.fixture(scope="session")
+def hugging_face(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Folders of small models of ``transformers`` by architecture, each made once. Do not modify them."""
+    pytest.importorskip("sentencepiece", reason="the extra `import` is not installed")
+    from tests.importers.hugging_face_models import ARCHITECTURES
+
+    @cache
+    def make(name: str) -> Path:
+        folder = tmp_path_factory.mktemp("hugging_face") / name
+        ARCHITECTURES[name](folder)
+        return folder
+
+    return make

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 pytest.importorskip("torch")
 pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
@@ -21,7 +20,6 @@ from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
-from edgeformer.cli import main
 from edgeformer.errors import ImporterError
 from edgeformer.importers.argos import read_argos
 from edgeformer.importers.read import read_model
@@ -30,6 +28,7 @@ from edgeformer.importers.tokenizers import moses_tokenizer
 from edgeformer.quality.translators import open_translator
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translator import Translator
+from tests.commands import succeeded
 from tests.importers.ctranslate2_models import HEADS, fill, save
 from tests.importers.marian_models import expected
 from tests.importers.test_argos import packed
@@ -106,7 +105,7 @@ def package(folder: Path, **metadata: Any) -> Path:
     return root
 
 
-@pytest.mark.parametrize("prefix", ["", "__fr__"])
+@pytest.mark.parametrize("prefix", [pytest.param("", marks=pytest.mark.slow), "__fr__"])
 def test_translations_are_those_of_argos(prefix: str, tmp_path: Path) -> None:
     root = package(tmp_path, target_prefix=prefix)
     found = read_model(packed(root), None)
@@ -222,15 +221,13 @@ def test_a_package_with_both_is_segmented_by_sentencepiece(tmp_path: Path) -> No
 @pytest.mark.slow
 def test_a_package_is_imported_exported_verified_and_translates(tmp_path: Path) -> None:
     run, bundle = str(tmp_path / "run"), str(tmp_path / "bundle")
-    runner = CliRunner()
     (tmp_path / "text").write_text("\n".join(sentences()[20:40]) + "\n", encoding="utf-8")
     for command in (
         ["import", str(packed(package(tmp_path))), "--out", run, "--text", str(tmp_path / "text")],
         ["export", run, "--out", bundle, "--precision", "fp32"],
         ["verify", bundle, "--checkpoint", run],
     ):
-        result = runner.invoke(main, command)
-        assert result.exit_code == 0, result.output
+        succeeded(*command)
     texts = sentences()[:60]
     exported = Translator.open(bundle, threads=1).translate(texts, max_length=16)
     original = open_translator(Path(run)).translate(texts, max_length=16)

@@ -29,7 +29,7 @@ from edgeformer_export.quantize.static import quantize_columns
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.translator import Translator
 from tests import factory
-from tests.importers.ctranslate2_models import MODELS, WIDTH, arrays_file
+from tests.importers.ctranslate2_models import MODELS, arrays_file
 from tests.importers.ctranslate2_oracle import LANGUAGES, compare, sources
 
 
@@ -42,8 +42,8 @@ def import_model(folder: Path, out: Path, sentences: int = 1) -> tuple[ImportedM
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        *((name, 200) for name in MODELS if name != "t5_per_layer"),
-        *(pytest.param(name, 1000, marks=pytest.mark.slow) for name in MODELS),
+        *((name, 60) for name in MODELS if name != "t5_per_layer"),
+        *(pytest.param(name, 400, marks=pytest.mark.slow) for name in MODELS),
     ],
 )
 def test_translations_are_those_of_ctranslate2(name: str, count: int, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_every_precision_of_a_trained_model_is_read(trained: Run, precision: Any
 def test_quantized_weights(tmp_path: Path) -> None:
     folder = MODELS["opennmt_py"](tmp_path / "model", "int8_float16")
     _, run = import_model(folder, tmp_path / "run")
-    compare(run_translator(run, run.load_model()), folder, sources(200))
+    compare(run_translator(run, run.load_model()), folder, sources(60))
 
 
 # Integers
@@ -137,29 +137,10 @@ def test_integers_survive(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_integers_are_those_of_the_exported_model(tmp_path: Path) -> None:
-    """Of all layers, merged or not; only rows of special tokens that the model lacked are new."""
-    onnx = pytest.importorskip("onnx")
-    folder = MODELS["opennmt_py"](tmp_path / "model", "int8")
-    _, run = import_model(folder, tmp_path / "run", sentences=40)
-    export_run(run, tmp_path / "bundle", precision="int8")
-    rows = {row.tobytes() for matrix in stored_integers(folder).values() for row in matrix}
-    exported = set()
-    for graph in ("encoder", "decoder"):
-        for initializer in onnx.load(tmp_path / "bundle" / f"{graph}.onnx").graph.initializer:
-            if initializer.data_type == onnx.TensorProto.INT8 and len(initializer.dims) == 2:
-                values = onnx.numpy_helper.to_array(initializer)
-                by_rows = initializer.name in {"embedding.table.int8", "logits.weight.int8"}
-                exported |= {row.tobytes() for row in (values if by_rows else values.T)}
-    assert exported - rows == {bytes(WIDTH)}
-    assert rows <= exported
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["opennmt_py", "t5", "marian", "m2m", "fairseq"])
+@pytest.mark.parametrize("name", ["t5", "m2m"])
 def test_bundles_translate_as_ctranslate2_does(name: str, tmp_path: Path) -> None:
     folder = MODELS[name](tmp_path / "model")
     _, run = import_model(folder, tmp_path / "run", sentences=40)
     export_run(run, tmp_path / "bundle")
     with Translator.open(tmp_path / "bundle") as translator:
-        compare(translator, folder, sources(200), around=name not in {"marian", "fairseq"})
+        compare(translator, folder, sources(200))

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -24,7 +23,6 @@ pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip ins
 
 from ctranslate2.specs import TransformerSpec
 
-from edgeformer.cli import main
 from edgeformer.errors import EdgeformerError, ImporterError
 from edgeformer.importers.ctranslate2.importer import read_ctranslate2
 from edgeformer.importers.ctranslate2.model_file import read_model_file
@@ -34,6 +32,7 @@ from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import run_translator
 from edgeformer_runtime.tokenizer import Tokenizer
 from tests.amounts import examples
+from tests.commands import error
 from tests.importers import hugging_face_models
 from tests.importers.ctranslate2_models import SHARED, arrays_file, fill, marian, save, write_model_file
 from tests.importers.ctranslate2_oracle import compare, sources
@@ -119,9 +118,8 @@ def version_5(path: Path, arrays: Arrays) -> None:
 @pytest.mark.parametrize(
     "write",
     [
-        version_1,
         version_3,
-        *(pytest.param(write, marks=pytest.mark.slow) for write in (version_2, version_4, version_5)),
+        *(pytest.param(write, marks=pytest.mark.slow) for write in (version_1, version_2, version_4, version_5)),
     ],
 )
 def test_old_versions(write: Callable[[Path, Arrays], None], tmp_path: Path) -> None:
@@ -135,7 +133,7 @@ def test_old_versions(write: Callable[[Path, Arrays], None], tmp_path: Path) -> 
     (folder / "shared_vocabulary.txt").write_text("".join(f"{token}\n" for token in tokens))
     model = read_model(folder, None)
     run = write_run(model.model, tmp_path / "run", model.origin, text=["w1 w2"])
-    compare(run_translator(run, run.load_model()), folder, sources(200), around=False)
+    compare(run_translator(run, run.load_model()), folder, sources(60), around=False)
     text = model.model.text
     assert (text.bos, text.source_suffix) == (("</s>", ("</s>",)) if write is version_3 else ("<s>", ()))
     assert text.unk == ("w7" if write is version_5 else "<unk>")
@@ -281,9 +279,7 @@ def test_refused_models(changes: dict[str, Any], message: str, tmp_path: Path) -
     arrays = {**plain(tmp_path / "m"), **changes}
     rewritten(tmp_path / "m", {name: array for name, array in arrays.items() if array is not None})
     command = ["import", str(tmp_path / "m"), "--out", str(tmp_path / "run"), "--json"]
-    result = CliRunner().invoke(main, command)
-    assert result.exit_code == 1
-    assert message in " ".join(result.stderr.split())
+    assert message in error(*command)
     assert not (tmp_path / "run").exists()
 
 
@@ -379,7 +375,7 @@ def mutable(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
     return folder, offsets
 
 
-@examples(250, 10_000)
+@examples(100, 2000)
 @given(st.data())
 def test_mutated_headers(mutable: tuple[Path, list[int]], data: st.DataObject) -> None:
     folder, offsets = mutable

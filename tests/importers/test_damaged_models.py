@@ -41,8 +41,19 @@ if not sys.platform.startswith("linux"):
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:7d32a94b48c6609e076117af40de560e\nsize 13099731\n"
 MEMORY, SECONDS = 256, 20.0
 """MiB that memory may rise by, for models of less than two megabytes, and seconds that a case may take."""
-MANY = int(os.environ.get("DAMAGED_MODELS", "500"))
+MANY = int(os.environ.get("DAMAGED_MODELS", "150"))
 """Models of each format in the slow test; `make attack` takes 10,000."""
+FAST = (
+    "marian.zip",
+    "opus-bpe",
+    "bergamot.gz",
+    "argos",
+    "huggingface.marian",
+    "huggingface.t5",
+    "pickled",
+    "tokenizer.json",
+)
+"""Formats of the fast test: one of each reader, and each way to pack them."""
 WHOLE_EVERY = 10
 """One model in so many that can be read is also written as a run, which uses its tokenizers and weights."""
 
@@ -174,8 +185,10 @@ def case(number: int, name: str, original: Path, folder: Path) -> tuple[str, Res
     return what, measured(partial(guarded, read), MEMORY)
 
 
-@pytest.mark.parametrize("count", [16, pytest.param(MANY, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [*((name, 16) for name in FAST), *(pytest.param(name, MANY, marks=pytest.mark.slow) for name in FORMATS)],
+)
 def test_damaged_models_are_refused_or_read(
     name: str, count: int, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

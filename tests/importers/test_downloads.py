@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from edgeformer.cli import main
 from edgeformer.errors import ConfigError, DataError
 from edgeformer.importers.downloads import download_model, is_model_name
 from edgeformer.importers.downloads.firefox import COLLECTION, Attachment, Record, newest
 from edgeformer_runtime.files import locked_folder
+from tests.commands import error
 from tests.importers.marian_models import MARIAN
 from tests.model_server import COMMIT, FirefoxPublisher, Server, publish_on_hub, serving
 
@@ -269,6 +268,4 @@ def test_names_are_told_from_paths() -> None:
     assert is_model_name("firefox:enfr")
     assert not is_model_name("C:/models/opus")
     assert not is_model_name("folder")
-    result = CliRunner().invoke(main, ["import", "hf:no name", "--out", "run"])
-    assert result.exit_code == 1
-    assert "is not a model name" in result.stderr
+    assert "is not a model name" in error("import", "hf:no name", "--out", "run")

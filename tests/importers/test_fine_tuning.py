@@ -14,6 +14,7 @@ from edgeformer.train.run import RESUME_FILE, Run
 from edgeformer_export.card import model_card
 from edgeformer_export.export import export_run
 from edgeformer_runtime.bundle.open import open_bundle
+from tests.commands import succeeded
 from tests.importers.marian_models import expected
 
 STEPS = 6
@@ -79,6 +80,7 @@ def test_the_end_token_is_learned_although_it_is_padding(marian_run: Run, tuned:
     assert lengths[1] < batch.labels.shape[1]
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_before_its_first_checkpoint_starts_there_again(
     marian_run: Run, tuned: Run, pairs: Path, tmp_path: Path
 ) -> None:
@@ -89,8 +91,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_there_again(
     run.model_path.unlink()
     run.update(status="running", steps=0, minutes=0.0, validations=())
     command = ["train", "--out", str(run.path), "--resume", "--set", f"train.max_steps={STEPS}"]
-    result = CliRunner().invoke(main, command)
-    assert result.exit_code == 0, result.output
+    succeeded(*command)
     expected_weights = tuned.load_model().state_dict()
     for name, tensor in Run.open(run.path).load_model().state_dict().items():
         torch.testing.assert_close(tensor, expected_weights[name], rtol=0, atol=0)

@@ -5,39 +5,30 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from safetensors.torch import load_file, save_file
 
-from edgeformer.cli import main
 from edgeformer.errors import ConfigError, ImporterError
 from edgeformer.importers.hugging_face.generation import read_search
 from edgeformer.importers.hugging_face.read import read_folder
 from edgeformer.importers.read import read_model
 from edgeformer.importers.registry import choose_importer
 from edgeformer.importers.run_folder import write_run
-from tests.importers.hugging_face_models import ARCHITECTURES, SENTENCES, write_json
+from tests.commands import succeeded
+from tests.importers.hugging_face_models import SENTENCES, write_json
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def folders(hugging_face: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Model folders by architecture. Do not modify them."""
-    pytest.importorskip("sentencepiece", reason="the extra `import` is not installed")
-    root = tmp_path_factory.mktemp("hugging_face")
+    root = tmp_path_factory.mktemp("folders")
     for name in ("marian", "bart", "mbart", "t5", "t5_gated"):
-        ARCHITECTURES[name](root / name)
-        file = root / name / "generation_config.json"
-        write_json(root / name, file.name, {**json.loads(file.read_text(encoding="utf-8")), "max_length": 20})
-    for name, is_archive in {"pickled": True, "pickled-before-torch-1.6": False}.items():
-        shutil.copytree(root / "t5", root / name)
-        (root / name / "model.safetensors").unlink()
-        weights = load_file(root / "t5" / "model.safetensors")
-        torch.save(weights, root / name / "pytorch_model.bin", _use_new_zipfile_serialization=is_archive)
+        changed(hugging_face(name), root / name, "generation_config.json", max_length=20)
     return {folder.name: folder for folder in root.iterdir()}
 
 
@@ -180,8 +171,7 @@ def test_the_command_imports(folders: dict[str, Path], tmp_path: Path) -> None:
     folder = changed(folders["marian"], tmp_path / "model")
     (folder / "README.md").write_text("---\nlicense: cc-by-4.0\n---\n", encoding="utf-8")
     command = ["import", str(folder), "--out", str(tmp_path / "run"), "--target-language", "de"]
-    result = CliRunner().invoke(main, [*command, "--text", str(tmp_path / "text"), "--json"])
-    assert result.exit_code == 0, result.output
+    result = succeeded(*command, "--text", str(tmp_path / "text"), "--json")
     printed = json.loads(result.stdout)
     assert printed["format"] == "huggingface"
     assert any("model.npz is exact" in note for note in printed["notes"])
@@ -231,13 +221,6 @@ class Exploit:
 
     def __reduce__(self) -> Any:
         return Path.touch, (self.file,)
-
-
-@pytest.mark.parametrize("name", ["pickled", "pickled-before-torch-1.6"])
-def test_pickled_weights_are_the_same(folders: dict[str, Path], name: str) -> None:
-    expected, imported = read_folder(folders["t5"]).weights, read_folder(folders[name]).weights
-    assert imported.keys() == expected.keys()
-    assert all(np.array_equal(imported[key], expected[key]) for key in expected)
 
 
 def test_pickles_of_anything_but_weights_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:

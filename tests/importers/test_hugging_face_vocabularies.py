@@ -12,9 +12,7 @@ import pytest
 import sentencepiece
 import tokenizers
 import transformers
-from click.testing import CliRunner
 
-from edgeformer.cli import main
 from edgeformer.errors import ConfigError, ImporterError
 from edgeformer.importers.hugging_face.folder import open_folder
 from edgeformer.importers.hugging_face.read import read_folder
@@ -26,7 +24,8 @@ from edgeformer.importers.sample import sample_text
 from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.tokenizer import Tokenizer
-from tests.importers.hugging_face_models import ARCHITECTURES, LANGUAGES, write_json
+from tests.commands import succeeded
+from tests.importers.hugging_face_models import LANGUAGES, write_json
 
 TEXTS = [text for language in ("en", "fr", "vi", "ja", "ar", "hi") for text in sample_text(language, 60)]
 EDGE_CASES = [
@@ -52,20 +51,6 @@ SPECIAL = [
 ]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Model folders by architecture, each made once. Do not modify them."""
-    made: dict[str, Path] = {}
-
-    def make(name: str) -> Path:
-        if name not in made:
-            made[name] = tmp_path_factory.mktemp("hugging_face") / name
-            ARCHITECTURES[name](made[name])
-        return made[name]
-
-    return make
-
-
 def source(model: ImportedModel, source_language: str = "", target_language: str = "") -> Tokenizer:
     tokenizer = Tokenizer.from_content(model.source_tokenizer, "of the source", model.text)
     return tokenizer.for_sources(source_language, target_language)
@@ -81,9 +66,9 @@ def check(tokenizer: Tokenizer, expected: Callable[[str], Iterable[int]], texts:
 
 
 @pytest.mark.filterwarnings("ignore:Recommended")  # sacremoses, which is not used
-def test_marian_encodes_as_its_slow_tokenizer(folder: Callable[[str], Path]) -> None:
-    reference = transformers.MarianTokenizer.from_pretrained(folder("marian"))
-    model = read_folder(folder("marian"))
+def test_marian_encodes_as_its_slow_tokenizer(hugging_face: Callable[[str], Path]) -> None:
+    reference = transformers.MarianTokenizer.from_pretrained(hugging_face("marian"))
+    model = read_folder(hugging_face("marian"))
     tokenizer = source(model, "en", "de")
     check(tokenizer, lambda text: reference(f">>deu<< {text}").input_ids, TEXTS + EDGE_CASES)
     assert any(tokenizer.unk_id in ids for ids in tokenizer.encode_batch(TEXTS)), "pieces without an id"
@@ -96,9 +81,9 @@ def test_marian_encodes_as_its_slow_tokenizer(folder: Callable[[str], Path]) -> 
 
 
 @pytest.mark.filterwarnings("ignore:Recommended")  # sacremoses, which is not used
-def test_split_marian_has_a_vocabulary_for_each_side(folder: Callable[[str], Path]) -> None:
-    reference = transformers.MarianTokenizer.from_pretrained(folder("split_marian"), separate_vocabs=True)
-    model = read_folder(folder("split_marian"))
+def test_split_marian_has_a_vocabulary_for_each_side(hugging_face: Callable[[str], Path]) -> None:
+    reference = transformers.MarianTokenizer.from_pretrained(hugging_face("split_marian"), separate_vocabs=True)
+    model = read_folder(hugging_face("split_marian"))
     check(source(model), lambda text: reference(text).input_ids, TEXTS + EDGE_CASES)
     check(target(model), lambda text: reference(text_target=text).input_ids, TEXTS + EDGE_CASES)
 
@@ -129,9 +114,9 @@ def saved_again(name: str, folder: Path, to: Path) -> tuple[Path, int]:
 @pytest.mark.parametrize("name", SAVED)
 @pytest.mark.filterwarnings("ignore:Calling")  # with a file
 def test_a_tokenizer_that_transformers_saved_is_rebuilt(
-    folder: Callable[[str], Path], name: str, tmp_path: Path
+    hugging_face: Callable[[str], Path], name: str, tmp_path: Path
 ) -> None:
-    model, rows = saved_again(name, folder(name), tmp_path / "saved")
+    model, rows = saved_again(name, hugging_face(name), tmp_path / "saved")
     folders = open_folder(tmp_path / "saved"), open_folder(tmp_path / "saved", (model,))
     alone, given = (VOCABULARIES[opened.config["model_type"]](opened, (rows, rows)) for opened in folders)
     assert (alone.languages, alone.prefix, alone.suffix) == (given.languages, given.prefix, given.suffix)
@@ -139,6 +124,14 @@ def test_a_tokenizer_that_transformers_saved_is_rebuilt(
     text = TextFormat(pad="<pad>", unk=alone.unk, bos="<pad>", eos="</s>")
     rebuilt, original = (Tokenizer.from_content(found.source.content, "t.json", text) for found in (alone, given))
     assert rebuilt.encode_batch(TEXTS + EDGE_CASES + SPECIAL) == original.encode_batch(TEXTS + EDGE_CASES + SPECIAL)
+
+
+@pytest.fixture(scope="module")
+def saved_t5(hugging_face: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A folder whose tokenizer ``transformers`` has saved, and its SentencePiece model. Do not modify them."""
+    path = tmp_path_factory.mktemp("saved") / "saved"
+    model, _ = saved_again("t5", hugging_face("t5"), path)
+    return path, model
 
 
 def without_rules(tree: dict[str, Any]) -> None:
@@ -173,36 +166,38 @@ def without_space(tree: dict[str, Any]) -> None:
     ],
 )
 def test_where_a_part_is_missing_the_option_is_named(
-    folder: Callable[[str], Path], change: Callable[[dict[str, Any]], object], message: str, tmp_path: Path
+    saved_t5: tuple[Path, Path], change: Callable[[dict[str, Any]], object], message: str, tmp_path: Path
 ) -> None:
-    model, _ = saved_again("t5", folder("t5"), tmp_path / "saved")
-    path = tmp_path / "saved" / "tokenizer.json"
-    tree = json.loads(path.read_text(encoding="utf-8"))
+    path, _ = saved_t5
+    copied(path, tmp_path)
+    tree = json.loads((path / "tokenizer.json").read_text(encoding="utf-8"))
     change(tree)
-    write_json(path.parent, path.name, tree)
+    write_json(tmp_path, "tokenizer.json", tree)
     with pytest.raises(ImporterError, match=rf"{message}.*\. Give the model itself with --tokenizer"):
-        read_folder(path.parent)
-    path.unlink()
+        read_folder(tmp_path)
+
+
+def test_a_missing_tokenizer_can_be_given(saved_t5: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "t5").mkdir()
+    path, model = copied(saved_t5[0], tmp_path / "t5"), saved_t5[1]
+    (path / "tokenizer.json").unlink()
     with pytest.raises(ImporterError, match=r"lacks spiece\.model or .*; give it with --tokenizer"):
-        read_folder(path.parent)
-    result = CliRunner().invoke(
-        main,
-        ["import", str(path.parent), "--out", str(tmp_path / "run"), "--tokenizer", str(model), "--json"],
-    )
-    assert result.exit_code == 0, result.output
+        read_folder(path)
+    command = ["import", str(path), "--out", str(tmp_path / "run"), "--tokenizer", str(model), "--json"]
+    succeeded(*command)
     record = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
     assert "spiece.model" in record["provenance"]["sha256"]
 
 
-def test_a_tokenizer_that_is_not_needed_is_refused(folder: Callable[[str], Path]) -> None:
-    pieces = folder("t5") / "spiece.model"
+def test_a_tokenizer_that_is_not_needed_is_refused(hugging_face: Callable[[str], Path]) -> None:
+    pieces = hugging_face("t5") / "spiece.model"
     with pytest.raises(ConfigError, match="is not needed: the model has a tokenizer of its own"):
-        read_model(folder("bart"), None, tokenizers=[pieces])
-    assert read_model(folder("t5"), None, tokenizers=[pieces]).importer == "huggingface"
+        read_model(hugging_face("bart"), None, tokenizers=[pieces])
+    assert read_model(hugging_face("t5"), None, tokenizers=[pieces]).importer == "huggingface"
 
 
-def test_m2m_encodes_as_its_slow_tokenizer(folder: Callable[[str], Path]) -> None:
-    path = folder("m2m")
+def test_m2m_encodes_as_its_slow_tokenizer(hugging_face: Callable[[str], Path]) -> None:
+    path = hugging_face("m2m")
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(path / "sentencepiece.bpe.model"))
     ids = json.loads((path / "vocab.json").read_text(encoding="utf-8"))
     first = len(ids)
@@ -221,8 +216,8 @@ def test_m2m_encodes_as_its_slow_tokenizer(folder: Callable[[str], Path]) -> Non
 
 
 @pytest.mark.parametrize("legacy", [False, True])
-def test_nllb_numbers_pieces_as_fairseq(folder: Callable[[str], Path], legacy: bool, tmp_path: Path) -> None:
-    path = copied(folder("nllb"), tmp_path)
+def test_nllb_numbers_pieces_as_fairseq(hugging_face: Callable[[str], Path], legacy: bool, tmp_path: Path) -> None:
+    path = copied(hugging_face("nllb"), tmp_path)
     write_json(path, "tokenizer_config.json", {"legacy_behaviour": legacy})
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(path / "sentencepiece.bpe.model"))
     french = len(pieces) + 2
@@ -242,8 +237,8 @@ def test_nllb_numbers_pieces_as_fairseq(folder: Callable[[str], Path], legacy: b
 
 
 @pytest.mark.parametrize("name", ["mbart", "mbart_50"])
-def test_mbart_has_the_language_where_it_belongs(folder: Callable[[str], Path], name: str) -> None:
-    path = folder(name)
+def test_mbart_has_the_language_where_it_belongs(hugging_face: Callable[[str], Path], name: str) -> None:
+    path = hugging_face(name)
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(path / "sentencepiece.bpe.model"))
     english = len(pieces) + 1
 
@@ -259,15 +254,15 @@ def test_mbart_has_the_language_where_it_belongs(folder: Callable[[str], Path], 
     assert model.target_language == ("" if name == "mbart_50" else "fr")
 
 
-def test_mbart_that_was_only_pretrained_is_refused(folder: Callable[[str], Path], tmp_path: Path) -> None:
-    path = changed(folder("mbart"), tmp_path, decoder_start_token_id=2)
+def test_mbart_that_was_only_pretrained_is_refused(hugging_face: Callable[[str], Path], tmp_path: Path) -> None:
+    path = changed(hugging_face("mbart"), tmp_path, decoder_start_token_id=2)
     with pytest.raises(ImporterError, match=r"`decoder_start_token_id` of config.json must be the language"):
         read_folder(path)
 
 
 @pytest.mark.parametrize("only_json", [False, True])
-def test_bart_is_a_byte_level_bpe(folder: Callable[[str], Path], only_json: bool, tmp_path: Path) -> None:
-    path = copied(folder("bart"), tmp_path)
+def test_bart_is_a_byte_level_bpe(hugging_face: Callable[[str], Path], only_json: bool, tmp_path: Path) -> None:
+    path = copied(hugging_face("bart"), tmp_path)
     files = [str(path / name) for name in ("vocab.json", "merges.txt")]
     reference = tokenizers.ByteLevelBPETokenizer(*files, add_prefix_space=False)
     if only_json:
@@ -281,25 +276,25 @@ def test_bart_is_a_byte_level_bpe(folder: Callable[[str], Path], only_json: bool
 
 
 @pytest.mark.parametrize("name", ["t5", "umt5"])
-def test_t5_has_the_ids_of_its_pieces(folder: Callable[[str], Path], name: str) -> None:
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder(name) / "spiece.model"))
-    tokenizer = source(read_folder(folder(name)))
+def test_t5_has_the_ids_of_its_pieces(hugging_face: Callable[[str], Path], name: str) -> None:
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(hugging_face(name) / "spiece.model"))
+    tokenizer = source(read_folder(hugging_face(name)))
     check(tokenizer, lambda text: [*pieces.encode(text), 1], TEXTS + EDGE_CASES)
     assert tokenizer.token_id("<extra_id_99>") == len(pieces)
     assert tokenizer.vocab_size == len(pieces) + 128
     assert tokenizer.decode([len(pieces), len(pieces) + 127]) == ""
 
 
-def test_the_tokenizer_of_another_model_is_refused(folder: Callable[[str], Path], tmp_path: Path) -> None:
-    path = Path(shutil.copytree(folder("t5"), tmp_path / "t5"))
-    shutil.copy(folder("nllb") / "sentencepiece.bpe.model", path / "spiece.model")
+def test_the_tokenizer_of_another_model_is_refused(hugging_face: Callable[[str], Path], tmp_path: Path) -> None:
+    path = Path(shutil.copytree(hugging_face("t5"), tmp_path / "t5"))
+    shutil.copy(hugging_face("nllb") / "sentencepiece.bpe.model", path / "spiece.model")
     with pytest.raises(ImporterError, match="`eos_token_id` is 1, which is `<s>` in the vocabulary, but `</s>` ends"):
         read_folder(path)
 
 
-def test_madlad_takes_the_language_in_front(folder: Callable[[str], Path]) -> None:
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder("madlad") / "spiece.model"))
-    model = read_folder(folder("madlad"))
+def test_madlad_takes_the_language_in_front(hugging_face: Callable[[str], Path]) -> None:
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(hugging_face("madlad") / "spiece.model"))
+    model = read_folder(hugging_face("madlad"))
     for language in ("zh-Hant", "zh_Hant"):
         check(
             source(model, "", language),
@@ -308,17 +303,17 @@ def test_madlad_takes_the_language_in_front(folder: Callable[[str], Path]) -> No
         )
 
 
-def test_byt5_encodes_bytes(folder: Callable[[str], Path]) -> None:
+def test_byt5_encodes_bytes(hugging_face: Callable[[str], Path]) -> None:
     reference = transformers.ByT5Tokenizer()
-    tokenizer = source(read_folder(folder("byt5")))
+    tokenizer = source(read_folder(hugging_face("byt5")))
     texts = TEXTS + EDGE_CASES
     check(tokenizer, lambda text: reference(text).input_ids, texts)
     assert [tokenizer.decode(tokenizer.encode(text)) for text in texts] == texts
 
 
 @pytest.mark.parametrize("architecture", ["marian", "m2m", "nllb", "mbart_50", "bart", "t5", "madlad", "byt5"])
-def test_special_tokens_in_text_are_text(folder: Callable[[str], Path], architecture: str) -> None:
-    model = read_folder(folder(architecture))
+def test_special_tokens_in_text_are_text(hugging_face: Callable[[str], Path], architecture: str) -> None:
+    model = read_folder(hugging_face(architecture))
     tokenizer = target(model)
     special = {tokenizer.token_id(name) for name in (*model.text.special_tokens, *model.text.languages.values())}
     special -= {tokenizer.unk_id}
@@ -355,24 +350,26 @@ def changed(folder: Path, to: Path, **values: Any) -> Path:
         ("bart", "merges.txt"),
     ],
 )
-def test_a_missing_file_is_named(folder: Callable[[str], Path], architecture: str, file: str, tmp_path: Path) -> None:
-    path = copied(folder(architecture), tmp_path)
+def test_a_missing_file_is_named(
+    hugging_face: Callable[[str], Path], architecture: str, file: str, tmp_path: Path
+) -> None:
+    path = copied(hugging_face(architecture), tmp_path)
     (path / file).unlink()
     expected = "tokenizer.json" if file == "merges.txt" else file
     with pytest.raises(ImporterError, match=f"lacks .*{expected}"):
         read_folder(path)
 
 
-def test_a_vocabulary_of_another_size_is_refused(folder: Callable[[str], Path], tmp_path: Path) -> None:
-    path = copied(folder("marian"), tmp_path)
+def test_a_vocabulary_of_another_size_is_refused(hugging_face: Callable[[str], Path], tmp_path: Path) -> None:
+    path = copied(hugging_face("marian"), tmp_path)
     ids = json.loads((path / "vocab.json").read_text(encoding="utf-8"))
     write_json(path, "vocab.json", {**ids, "surplus": len(ids)})
     with pytest.raises(ImporterError, match=r"The vocabulary has [\d,]+ entries, but the model has"):
         read_folder(path)
 
 
-def test_languages_must_be_listed(folder: Callable[[str], Path], tmp_path: Path) -> None:
-    path = copied(folder("nllb"), tmp_path)
+def test_languages_must_be_listed(hugging_face: Callable[[str], Path], tmp_path: Path) -> None:
+    path = copied(hugging_face("nllb"), tmp_path)
     (path / "special_tokens_map.json").unlink()
     with pytest.raises(ImporterError, match="does not list the languages"):
         read_folder(path)

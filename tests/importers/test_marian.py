@@ -35,6 +35,7 @@ from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translator import AnyTranslator, Translator
 from tests.amounts import examples
+from tests.commands import error, succeeded
 from tests.importers.marian_models import MARIAN, expected, scored
 
 MODEL = MARIAN / "ssru"
@@ -53,7 +54,7 @@ def compare(translator: AnyTranslator, beam_size: int, count: int, model: str = 
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [100, pytest.param(400, marks=pytest.mark.slow)])
 def test_torch_translates_as_marian_does(marian_run: Run, beam_size: int, count: int) -> None:
     compare(open_translator(marian_run.path), beam_size, count)
 
@@ -63,7 +64,7 @@ def test_the_bundle_translates_as_marian_does(marian_run: Run, tmp_path: Path) -
     export_run(marian_run, tmp_path / "bundle")
     with Translator.open(tmp_path / "bundle") as translator:
         for beam_size in (1, 4):
-            compare(translator, beam_size, 1000)
+            compare(translator, beam_size, 400)
     assert translator.defaults.beam_shrinks
     assert translator.defaults.max_len_a == 3
 
@@ -82,12 +83,12 @@ def import_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ru
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("count", [50, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [50, pytest.param(400, marks=pytest.mark.slow)])
 def test_self_attention_translates_as_in_marian(import_model: Callable[[str], Run], beam_size: int, count: int) -> None:
     compare(open_translator(import_model("self-attention").path), beam_size, count, "self-attention")
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [100, pytest.param(400, marks=pytest.mark.slow)])
 def test_norms_before_sublayers_score_as_in_marian(import_model: Callable[[str], Run], count: int) -> None:
     run, cases = import_model("pre-norm"), scored("pre-norm")[:count]
     scores = open_translator(run.path).score([case.source for case in cases], [case.target for case in cases])
@@ -129,13 +130,10 @@ def test_the_command_imports_and_says_what_is_next(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("Tom is here.\nI am hungry.\n", encoding="utf-8")
     command = ["import", str(MODEL), "--out", str(tmp_path / "run"), "--text", str(text)]
-    result = CliRunner().invoke(main, command)
-    assert result.exit_code == 0, result.output
+    result = succeeded(*command)
     assert "marian" in result.stdout
     assert "Next: edgeformer export" in result.stdout
-    again = CliRunner().invoke(main, command)
-    assert again.exit_code == 1
-    assert "is not an empty folder" in again.stderr
+    assert "is not an empty folder" in error(*command)
     shown = CliRunner().invoke(main, [*command[:3], str(tmp_path / "other"), "--from", "marian", "--json"])
     assert json.loads(shown.stdout)["family"] == "ssru"
 
@@ -146,9 +144,7 @@ def test_an_imported_recipe_cannot_be_trained(marian_run: Run, tmp_path: Path) -
     sizes = ["data.valid_size=5", "data.test_size=5"]
     changes = [f"--set={change}" for change in [f'data.train=["{pairs}"]', *sizes]]
     command = ["train", str(marian_run.path / "recipe.json"), "--out", str(tmp_path / "run"), *changes]
-    result = CliRunner().invoke(main, command)
-    assert result.exit_code == 1
-    assert "whose tokenizer cannot be trained" in " ".join(result.stderr.split())
+    assert "whose tokenizer cannot be trained" in error(*command)
 
 
 @pytest.mark.slow
@@ -160,12 +156,9 @@ def test_the_precision_of_an_imported_model_is_chosen_on_given_text(
     files[0].write_text("".join(f"{case.source}\n" for case in cases), encoding="utf-8")
     files[1].write_text("".join(f"{case.beam1}\n" for case in cases), encoding="utf-8")
     command = ["export", str(run.path), "--out", str(tmp_path / "bundle"), "--precision", "auto", "--beam", "1"]
-    result = CliRunner().invoke(main, [*command, "--valid", *map(str, files)])
-    assert result.exit_code == 0, result.output
+    result = succeeded(*command, "--valid", *map(str, files))
     assert "100.00" in result.output
-    without = CliRunner().invoke(main, command)
-    assert without.exit_code == 1
-    assert "was imported and has no validation set" in without.stderr
+    assert "was imported and has no validation set" in error(*command)
 
 
 def test_a_zip_file_is_unpacked(tmp_path: Path) -> None:
@@ -196,16 +189,13 @@ def test_a_zip_file_is_unpacked(tmp_path: Path) -> None:
 
 def test_unknown_formats_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("text", encoding="utf-8")
-    runner = CliRunner()
     for arguments, message in (
         ([str(tmp_path / "x")], "is not recognized. Formats: "),
         ([str(tmp_path / "none")], "does not exist"),
         ([str(tmp_path / "x"), "--from", "word2vec"], "`--from` must be one of "),
         ([str(tmp_path / "x"), "--from", "marian"], "must have one vocabulary or two"),
     ):
-        result = runner.invoke(main, ["import", *arguments, "--out", str(tmp_path / "run")])
-        assert result.exit_code == 1
-        assert message in result.stderr
+        assert message in error("import", *arguments, "--out", str(tmp_path / "run"))
         assert not (tmp_path / "run").exists()
 
 
@@ -220,18 +210,13 @@ def options_of_model() -> dict[str, Any]:
     ("option", "value"),
     [
         ("type", "s2s"),
-        ("transformer-ffn-depth", 3),
-        ("transformer-no-projection", True),
-        ("transformer-decoder-autoreg", "average-attention"),
         ("dec-cell", "gru"),
         ("transformer-ffn-activation", "tanh"),
         ("transformer-tied-layers", [1, 1]),
         ("transformer-preprocess", "dan"),
         ("transformer-postprocess", "dah"),
         ("transformer-postprocess-top", "h"),
-        ("lemma-dim-emb", 128),
         ("right-left", True),
-        ("transformer-alibi-shift", True),
     ],
 )
 def test_options_that_no_family_has_are_named(option: str, value: object) -> None:
@@ -431,9 +416,7 @@ def test_a_missing_or_misshapen_array_is_named(
 ) -> None:
     folder = rewritten(tmp_path / "model", change)
     command = ["import", str(folder), "--from", "marian", "--out", str(tmp_path / "run")]
-    result = CliRunner().invoke(main, command)
-    assert result.exit_code == 1
-    assert message in " ".join(result.stderr.split())
+    assert message in error(*command)
     assert not (tmp_path / "run").exists()
 
 
@@ -446,7 +429,7 @@ def test_objects_and_bombs_are_not_read(tmp_path: Path) -> None:
         read_npz(tmp_path / "b.npz")
 
 
-@examples(150, 10_000)
+@examples(150, 2000)
 @given(st.data())
 def test_mutated_files_are_refused_or_read(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     stream = io.BytesIO()

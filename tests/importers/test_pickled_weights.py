@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.hugging_face.checkpoint import open_checkpoint
 from edgeformer.importers.hugging_face.folder import Folder
 from edgeformer.importers.hugging_face.pickled import read_pickled
+from tests.amounts import examples
 from tests.commands import python
 
 FORMATS = {"archive": True, "stream": False}
@@ -172,7 +173,7 @@ def test_hostile_files_are_refused_in_little_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("archive", FORMATS.values(), ids=FORMATS)
-@settings(max_examples=150, deadline=None)
+@examples(60, 300)
 @given(data=st.data())
 def test_damaged_files_are_refused_or_read(
     archive: bool, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

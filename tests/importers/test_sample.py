@@ -6,13 +6,12 @@ import random
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from edgeformer.cli import main
 from edgeformer.importers.sample import SENTENCES, readable_text, sample_text
 from edgeformer.importers.tokenizers import text_tokenizer
 from edgeformer.train.run import MAX_UNKNOWN, Run
 from edgeformer_runtime.tokenizer import Tokenizer
+from tests.commands import succeeded
 from tests.importers.marian_models import MARIAN
 from tests.store import Store
 
@@ -73,8 +72,7 @@ def test_an_import_warns_of_text_that_the_model_cannot_read(tmp_path: Path) -> N
     letters = random.Random(0).choices("กขคงจฉชซฌญ", k=400)
     text.write_text("\n".join("".join(letters[at : at + 8]) for at in range(0, 400, 8)), encoding="utf-8")
     command = ["import", str(MARIAN / "ssru"), "--out", str(tmp_path / "run"), "--source-language", "en"]
-    result = CliRunner().invoke(main, [*command, "--target-language", "fr", "--text", str(text)])
-    assert result.exit_code == 0, result.output
+    result = succeeded(*command, "--target-language", "fr", "--text", str(text))
     share = Run.open(tmp_path / "run").source_tokenizer.unknown_share(text.read_text(encoding="utf-8").splitlines())
     assert share > MAX_UNKNOWN
     assert f"Warning: {share:.0%} of the tokens of the run's sample are unknown to the model." in result.stderr

@@ -78,7 +78,7 @@ def test_a_folder_one_level_up_names_the_folder(model: Path) -> None:
     assert f"has no model, but `{model}` has one" in reads(model.parent)
 
 
-@pytest.mark.parametrize("file", ["model.npz", "vocab.spm", "decoder.yml"])
+@pytest.mark.parametrize("file", ["vocab.spm", "decoder.yml"])
 def test_pointers_of_git_lfs_are_named(model: Path, file: str) -> None:
     (model / file).write_bytes(POINTER)
     assert f"`{model / file}` is a pointer of git-LFS instead of the file; run `git lfs pull`" in reads(model)

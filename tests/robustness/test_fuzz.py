@@ -20,12 +20,12 @@ def client(tmp_path: Path) -> Iterator[Client]:
 
 
 def test_every_answer_is_as_documented(client: Client) -> None:
-    report = fuzz(client.url, 200, 0)
+    report = fuzz(client.url, 100, 0)
     assert report.defects == []
     counts = report.counts
-    assert counts["POST /v1/translate"]["200"] > 5
-    assert counts["POST /v1/translate"]["400"] > 20
-    assert counts["POST /translate"]["200"] > 2
+    assert counts["POST /v1/translate"]["200"] > 3
+    assert counts["POST /v1/translate"]["400"] > 10
+    assert counts["POST /translate"]["200"] > 1
     assert {name for name, statuses in counts.items() if sum(statuses.values())} >= {"GET /health", "POST /detect"}
 
 
