@@ -96,17 +96,6 @@ def with_flag(content: bytes) -> bytes:
     return bytes(data)
 
 
-def laughs(kind: str) -> bytes:
-    entities = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10 if n else "x"}">' for n in range(10))
-    types = {
-        "laughs": word("<w:p><w:r><w:t>&e9;</w:t></w:r></w:p>", f"<!DOCTYPE x [{entities}]>"),
-        "external": word(PARAGRAPH, '<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]>'),
-        "parameter": word(PARAGRAPH, '<!DOCTYPE x [<!ENTITY % e SYSTEM "http://127.0.0.1:1/"> %e;]>'),
-        "type": word(PARAGRAPH, '<!DOCTYPE x SYSTEM "http://127.0.0.1:1/x.dtd">'),
-    }
-    return zipped({"word/document.xml": types[kind]})
-
-
 def po(text: str) -> bytes:
     return f'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n{text}'.encode()
 
@@ -135,10 +124,6 @@ REFUSED: dict[str, tuple[str, Make]] = {
     "60 MiB of one text": ("docx", lambda: docx(f"<w:p><w:r><w:t>{'a ' * 30_000_000}</w:t></w:r></w:p>")),
     "250 MiB beside": ("odt", lambda: zipped({"content.xml": "<x/>", "x": bytes(250 * 2**20)})),
     # XML
-    "a billion": ("docx", lambda: laughs("laughs")),
-    "external entity": ("docx", lambda: laughs("external")),
-    "external parameter": ("docx", lambda: laughs("parameter")),
-    "external type": ("docx", lambda: laughs("type")),
     "UTF-7": ("docx", utf_7),
     "UTF-32": ("docx", lambda: encoded("utf-32")),
     "EBCDIC": ("docx", lambda: encoded("cp037", "IBM037")),
@@ -161,9 +146,6 @@ REFUSED: dict[str, tuple[str, Make]] = {
     "UTF-16 text": ("md", lambda: "a dog".encode("utf-16")),
     "long text": ("txt", lambda: b"a dog " * 100_000),
     "long word": ("txt", lambda: b"a" * 500_000),
-    "many tags": ("html", lambda: b"<b>a" * 2_000_000),
-    "many links": ("md", lambda: b"[a](b) " * 1_200_000),
-    "many lines": ("md", lambda: b"- a\n" * 2_000_000),
     "many cues": ("srt", lambda: b"1\n0:1 --> 0:2\na\n\n" * 400_000),
     "elements inside each other": ("html", lambda: b"<b>a" * 50_000),
     "broken messages": ("po", lambda: po('msgid "a\nmsgstr ""\n')),
@@ -172,6 +154,8 @@ REFUSED: dict[str, tuple[str, Make]] = {
 """Kind of each document, and what makes it."""
 LONG = {"long text", "long word", "elements inside each other", "many directives"}
 """Those that are whole, and only have more characters than a server takes."""
+SLOW = {"250 MiB beside", "a million elements", "a million comments", "many names"}
+"""Those that take seconds to make or to refuse."""
 
 TRANSLATED: dict[str, tuple[str, Make]] = {
     "zip files inside each other": ("docx", nested_zip),
@@ -199,7 +183,7 @@ TRANSLATED: dict[str, tuple[str, Make]] = {
     ),
     "elements around a word": ("html", lambda: b"<p>the " + b"<b>" * 2000 + b"dog" + b"</b>" * 2000 + b" runs.</p>"),
     "elements around nothing": ("html", lambda: b"<p>the dog " + b"<b></b>" * 2000 + b" runs.</p>"),
-    "paragraphs without end": ("html", lambda: b"<p>" * 20_000 + b"a dog"),
+    "paragraphs without end": ("html", lambda: b"<p>" * 5_000 + b"a dog"),
     "quotes without end": ("html", lambda: b"a dog " + b'<a b="' * 1000),
     "comment without end": ("html", lambda: b"a dog <!--" + b"<!-- " * 20_000),
     "attributes without end": ("html", lambda: b"a dog <a " + b"a=1 " * 2000),

@@ -5,18 +5,16 @@ The settings themselves say what must be tested: a new one without an entry here
 
 from __future__ import annotations
 
-import json
 import logging
 import re
-import signal
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
-from http.client import HTTPConnection
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,9 +28,8 @@ from edgeformer_runtime.serve.batching import MAX_BATCHES
 from edgeformer_runtime.serve.server import bind
 from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
 from tests.commands import run
-from tests.runtime.serve.http import Client, serving, wait_until
-from tests.runtime.serve.test_server import command, get, wait_until_ready
-from tests.runtime.serve.test_shutdown import answered, send
+from tests.runtime.serve import test_server, test_shutdown, test_stored_files
+from tests.runtime.serve.http import Client, serving
 from tests.runtime.test_workspace import bundle_between
 
 TEXT = "The old dog runs."
@@ -94,7 +91,7 @@ def has_waited(client: Client) -> bool:
 
 def threads_of_model(client: Client) -> int:
     assert is_served(client)
-    return sum(thread.name.startswith("translate en-fr ") for thread in threading.enumerate())
+    return len(client.context.service._batchers["en-fr"]._threads)
 
 
 def open_models(client: Client) -> int:
@@ -119,28 +116,6 @@ def alternatives(client: Client) -> int:
 
 def upload(client: Client) -> int:
     return client.upload("/translate_file", "a.txt", TEXT.encode(), source="en", target="fr").status
-
-
-def uploaded_to(folder: Path) -> Callable[[Client], int]:
-    folder.mkdir()
-
-    def seen(client: Client) -> int:
-        assert upload(client) == 200
-        return len(list(folder.rglob("*.*")))
-
-    return seen
-
-
-def names_host(client: Client) -> bool:
-    """Whether the link to a translated file has the name by which the client calls the server."""
-    connection = HTTPConnection(client.url.removeprefix("http://"), timeout=60)
-    head = "--b\r\nContent-Disposition: form-data; name="
-    parts = [f'{head}"source"\r\n\r\nen\r\n', f'{head}"target"\r\n\r\nfr\r\n']
-    parts += [f'{head}"file"; filename="a.txt"\r\n\r\n{TEXT}\r\n--b--\r\n']
-    headers = {"Content-Type": "multipart/form-data; boundary=b", "Host": "example.org"}
-    with closing(connection):
-        connection.request("POST", "/translate_file", "".join(parts), headers)
-        return str(json.loads(connection.getresponse().read())["translatedFileUrl"]).startswith("http://example.org/")
 
 
 def is_oldest_connection_closed(client: Client) -> bool:
@@ -205,7 +180,6 @@ def public_key(folder: Path) -> Path:
 
 EFFECTS: dict[str, Callable[[Path], Effect]] = {
     "access_log": lambda folder: Effect(True, logged, 0, 1),
-    "allowed_hosts": lambda folder: Effect(("example.org",), names_host, False, True),
     "api_keys": lambda folder: Effect(key_file(folder), translate, 200, 401),
     "batch.delay": lambda folder: Effect(0.3, has_waited, ..., True),
     "batch.max_positions": lambda folder: Effect(1, batches, 1, 3),
@@ -215,7 +189,6 @@ EFFECTS: dict[str, Callable[[Path], Effect]] = {
     "client_files_quota": lambda folder: Effect(1, upload, 200, 413),
     "device": lambda folder: Effect("cuda", is_served, True, False),  # none, or heads that it has no kernels for
     "files": lambda folder: Effect(False, upload, 200, 403),
-    "files_folder": lambda folder: Effect(folder / "files", uploaded_to(folder / "files"), 0, 1),
     "files_quota": lambda folder: Effect(1, upload, 200, 413),
     "max_alternatives": lambda folder: Effect(0, alternatives, 200, 400),
     "max_body": lambda folder: Effect(10, translate, 200, 413),
@@ -265,41 +238,15 @@ def check_port(folder: Path) -> None:
         assert listener.getsockname()[1] == port
 
 
-def check_workers(folder: Path) -> None:
-    children = Path("/proc/self/task")
-    if not children.exists():
-        pytest.skip("processes are listed on Linux only")
-    with command(folder, "--workers", "3", "--metrics-token", "x") as (process, url, _):
-        wait_until_ready(url)
-        tasks = Path(f"/proc/{process.pid}/task").iterdir()
-        names = [
-            Path(f"/proc/{pid}/cmdline").read_bytes()
-            for task in tasks
-            for pid in (task / "children").read_text().split()
-        ]
-        assert sum(b"spawn_main" in name for name in names) == 3
-
-
-def check_shutdown_seconds(folder: Path) -> None:
-    with command(folder, "--shutdown-timeout", "1", "--max-beam", "32") as (process, url, _):
-        wait_until_ready(url)
-        connection = HTTPConnection(url.removeprefix("http://"), timeout=120)
-        send(connection, *["A dog runs."] * 500, options={"beam_size": 32, "min_length": 60})
-        wait_until(lambda: "edgeformer_requests_in_flight 2.0" in get(url + "/metrics"))
-        process.send_signal(signal.SIGTERM)
-        began = time.monotonic()
-        assert answered(connection)[0] == 503
-        assert time.monotonic() - began < ServeSettings.shutdown_seconds - 5
-
-
-PROCESS = {
-    "bundles": check_bundles,
-    "host": check_host,
-    "port": check_port,
-    "shutdown_seconds": check_shutdown_seconds,
-    "workers": check_workers,
-}
+PROCESS = {"bundles": check_bundles, "host": check_host, "port": check_port}
 """Settings of the process and its port."""
+ELSEWHERE = {
+    "allowed_hosts": test_stored_files.test_nothing_is_stored_for_equal_languages_and_links_name_this_server,
+    "files_folder": test_stored_files.test_nothing_is_stored_for_equal_languages_and_links_name_this_server,
+    "shutdown_seconds": test_shutdown.test_what_takes_longer_than_the_time_to_shut_down_is_refused,
+    "workers": test_server.test_a_process_that_dies_is_replaced,
+}
+"""Settings whose effects other tests see."""
 
 NAMES = sorted(
     [setting.name for setting in fields(ServeSettings) if setting.name != "batch"]
@@ -319,14 +266,25 @@ def changed(name: str, value: Any) -> dict[str, Any]:
     return {"batch": BatchLimits(**{name.removeprefix("batch."): value})} if "." in name else {name: value}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_setting_has_an_effect(folder: Path, tmp_path: Path, name: str) -> None:
+@pytest.fixture(scope="module")
+def seen_by_default(folder: Path) -> Iterator[Callable[[Callable[[Client], Any]], Any]]:
+    """What a client of a server without settings sees."""
+    with serving(folder) as client:
+        yield cache(lambda seen: seen(client))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ELSEWHERE])
+def test_every_setting_has_an_effect(
+    folder: Path, tmp_path: Path, name: str, seen_by_default: Callable[[Callable[[Client], Any]], Any]
+) -> None:
     assert name in EFFECTS.keys() | PROCESS.keys(), f"say what `{name}` changes"
     if name in PROCESS:
         PROCESS[name](folder)
         return
     effect = EFFECTS[name](tmp_path)
-    if effect.default is not ...:
+    if effect.default is not ... and not effect.base and effect.seen is not batches:
+        assert seen_by_default(effect.seen) == effect.default
+    elif effect.default is not ...:
         with serving(folder, **effect.base) as client:
             assert effect.seen(client) == effect.default
     with serving(folder, **{**effect.base, **changed(name, effect.value)}) as client:

@@ -118,7 +118,7 @@ def test_large_requests_are_refused_before_they_are_read(small_bundle: Path) -> 
 def test_a_full_queue_and_slow_requests_are_errors_of_their_own(small_bundle: Path) -> None:
     limits = BatchLimits(max_queue=1, max_sentences=1, delay=0)
     with serving(small_bundle, batch=limits, request_seconds=600) as client:
-        long = body(*["A dog runs."] * 300)
+        long = body(*["A dog runs."] * 150)
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(client.json, "/v1/translate", long)
             wait_until(lambda: client.waiting(small_bundle.name))
@@ -275,14 +275,14 @@ def test_sigterm_answers_what_was_accepted(small_bundle: Path) -> None:
         assert "en -> fr, fp32" in lines[1]
         assert lines[-1].startswith(f"  curl {url}/translate")
         with ThreadPoolExecutor(1) as pool:
-            answer = pool.submit(post, url + "/v1/translate", body(*["A dog runs."] * 200))
+            answer = pool.submit(post, url + "/v1/translate", body(*["A dog runs."] * 100))
             wait_until(lambda: "edgeformer_requests_in_flight 2.0" in get(url + "/metrics"))
             process.send_signal(signal.SIGTERM)
-            assert len(answer.result(120)["translations"]) == 200
+            assert len(answer.result(120)["translations"]) == 100
         assert process.wait(120) == 0
         assert process.stderr is not None
         logged = [json.loads(line) for line in process.stderr]
-        assert logged[-1]["texts"] == 200
+        assert logged[-1]["texts"] == 100
 
 
 @pytest.mark.slow

@@ -1,11 +1,10 @@
-"""What every response has, what is measured, and what is removed after a while."""
+"""What every response has, and what is measured."""
 
 from __future__ import annotations
 
 import gc
 import json
 import logging
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,6 @@ import pytest
 from starlette.requests import Request
 
 from edgeformer_runtime.serve.batching import BatchReport, QueueFullError
-from edgeformer_runtime.serve.files.stored_files import KEPT_SECONDS
 from edgeformer_runtime.serve.metrics import Metrics
 from edgeformer_runtime.serve.middleware import JsonLines
 from tests.runtime.serve.http import Answer, Client, serving
@@ -85,20 +83,6 @@ def test_every_request_has_an_id_of_its_own_which_the_log_has_too(client: Client
         log.removeHandler(handler)
     assert len(set(ids)) == len(ids)
     assert {json.loads(line)["id"] for line in lines} >= set(ids)
-
-
-def test_translated_files_are_removed_after_their_time(bundle: Path, tmp_path: Path) -> None:
-    with serving(bundle, files_folder=tmp_path) as client:
-        upload(client)
-        (first,) = tmp_path.rglob("*.*")
-        now = time.time()
-        os.utime(first, (now, now - KEPT_SECONDS + 120))
-        upload(client)
-        assert first.exists()
-        os.utime(first, (now, now - KEPT_SECONDS - 1))
-        upload(client)
-        assert not first.exists()
-        assert len(list(tmp_path.rglob("*.*"))) == 2
 
 
 def test_every_figure_of_a_batch_is_measured_as_itself() -> None:

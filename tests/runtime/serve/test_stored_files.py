@@ -46,14 +46,15 @@ def test_the_oldest_files_of_a_client_and_of_all_make_room(tmp_path: Path) -> No
     assert refused.value.status == 413
 
 
-def test_old_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_files_are_removed(tmp_path: Path) -> None:
     files = StoredFiles(tmp_path, 2**20, 2**20)
     old = files.store("client", "a.txt", "fr", b"x")
     assert files.path(old).read_bytes() == b"x"
-    long_ago = time.time() - stored_files.KEPT_SECONDS - 1
-    os.utime(files.path(old), (long_ago, long_ago))
-    new = files.store("other", "a.txt", "fr", b"x")
-    assert names(tmp_path) == {new}
+    for seconds in (120, -1):
+        before, time_of_change = names(tmp_path), time.time() - stored_files.KEPT_SECONDS + seconds
+        os.utime(files.path(old), (time_of_change, time_of_change))
+        new = files.store("other", "a.txt", "fr", b"x")
+        assert names(tmp_path) == ({*before, new} if seconds > 0 else {*before, new} - {old})
 
 
 def test_a_folder_of_a_killed_server_is_removed_and_that_of_a_living_one_is_not(
@@ -102,3 +103,4 @@ def test_nothing_is_stored_for_equal_languages_and_links_name_this_server(small_
                 "/translate_file", upload + b"--b--\r\n", host=host, content_type="multipart/form-data; boundary=b"
             )
             assert answer.json["translatedFileUrl"].startswith(expected)
+        assert len(names(tmp_path / "files")) == 4
