@@ -116,7 +116,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 """``[model]`` sections of small models: every family and its variations."""
 
-FAST = {"post_norm", "free_widths", "ssru", "lstm_mlp"}
+FAST = {"post_norm", "free_widths", "ssru"}
 """Variants whose graphs are tested with the fast tests: one with each kind of state. Tracing a model takes some ten
 seconds."""
 
