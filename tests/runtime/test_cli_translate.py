@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 
 from edgeformer_runtime.contract import ATTENTION_FILE, DECODER_FILE, ENCODER_FILE
@@ -114,9 +113,6 @@ def test_alternatives_and_token_scores(small_bundle: Path, translator: Translato
             ["--target-prefix", "green", "--prefix-bias-beta", "0.9"],
             {"target_prefix": "green", "prefix_bias_beta": 0.9},
         ),
-        (["--suppress-token", "do", "--suppress-token", "gs"], {"suppress_tokens": ["do", "gs"]}),
-        (["--suppress-sequence", "dog"], {"suppress_sequences": ["dog"]}),
-        (["--length-penalty", "2", "--length-excludes-end"], {"length_penalty": 2.0, "length_includes_end": False}),
     ],
 )
 def test_text_of_options_reaches_the_search(
@@ -264,12 +260,6 @@ _, errors = process.communicate("dog\\n" * 2000)
 print(errors, end="")
 """
     assert python(code, small_bundle).stdout == ""
-
-
-def test_cuda_that_is_not_installed_names_what_to_install(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ort, "get_available_providers", lambda: ["CPUExecutionProvider"])
-    message = error("translate", "--lines", small_bundle, "--device", "cuda", "dog")
-    assert "pip uninstall onnxruntime && pip install 'edgeformer[gpu]'" in message
 
 
 def names(folder: Path) -> list[str]:

@@ -56,12 +56,6 @@ def test_examples_that_another_machine_recorded_pass(precision: Precision) -> No
     assert result.traces.graphs
 
 
-def test_padding_and_company_do_not_matter(small_bundle: Path) -> None:
-    """The examples of one beam size are run as one batch, each with the padding of the longest."""
-    translator = Translator.open(small_bundle, threads=2, workers=2)
-    assert check_golden(translator).problems == ()
-
-
 def test_a_changed_token_names_example_and_place(small_bundle: Path, tmp_path: Path) -> None:
     def change(cases: Cases) -> None:
         cases[1]["ids"][2] += 1

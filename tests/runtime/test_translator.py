@@ -125,14 +125,6 @@ def test_a_translation_describes_its_best_hypothesis(translator: Translator) -> 
     assert len({hypothesis.ids for hypothesis in translation.hypotheses}) == 3
 
 
-def test_greedy_without_scores_gives_the_same_text(translator: Translator) -> None:
-    scored = translator.translate(TEXTS, beam_size=1)
-    unscored = translator.translate(TEXTS, beam_size=1, return_scores=False)
-    assert outputs(scored) == outputs(unscored)
-    assert all(translation.score is None for translation in unscored)
-    assert all(translation.score is not None for translation in scored)
-
-
 def test_defaults_are_the_bundles(translator: Translator) -> None:
     generation = translator.bundle.manifest.generation
     expected = DecodeOptions(beam_size=generation.beam_size, length_penalty=generation.length_penalty)
@@ -249,10 +241,6 @@ def test_what_is_no_list_of_strings_is_refused(translator: Translator, texts: An
         with pytest.raises(EdgeformerError) as caught:
             call(texts)
         assert str(caught.value) == problem
-
-
-def test_any_iterable_of_strings_is_taken(translator: Translator) -> None:
-    assert translator.translate(text for text in TEXTS) == translator.translate(tuple(TEXTS))
 
 
 @pytest.mark.parametrize(

@@ -56,26 +56,8 @@ def raw_member(
     """A zip file whose directory says what it likes about ``word/document.xml``."""
     name, claimed = b"word/document.xml", len(data) if size is None else size
     local = struct.pack("<4s5H3I2H", b"PK\3\4", 46, flags, method, 0, 33, 0, len(data), claimed, len(name), 0) + name
-    entry = struct.pack(
-        "<4s6H3I5H2I",
-        b"PK\1\2",
-        46,
-        46,
-        flags,
-        method,
-        0,
-        33,
-        0,
-        len(data),
-        claimed,
-        len(name),
-        len(extra),
-        0,
-        0,
-        0,
-        0,
-        0,
-    )
+    numbers = (46, 46, flags, method, 0, 33, 0, len(data), claimed, len(name), len(extra), 0, 0, 0, 0, 0)
+    entry = struct.pack("<4s6H3I5H2I", b"PK\1\2", *numbers)
     folder = (entry + name + extra) * times
     end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, times, times, len(folder), len(local) + len(data), 0)
     return local + data + folder + end

@@ -5,7 +5,6 @@ The settings themselves say what must be tested: a new one without an entry here
 
 from __future__ import annotations
 
-import logging
 import re
 import socket
 import threading
@@ -29,7 +28,7 @@ from edgeformer_runtime.serve.server import bind
 from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
 from tests.commands import run
 from tests.runtime.serve import test_server, test_shutdown, test_stored_files
-from tests.runtime.serve.http import Client, serving
+from tests.runtime.serve.http import Client, logged_lines, serving, wait_until
 from tests.runtime.test_workspace import bundle_between
 
 TEXT = "The old dog runs."
@@ -149,18 +148,10 @@ def suggest(client: Client) -> int:
 
 
 def logged(client: Client) -> int:
-    records: list[logging.LogRecord] = []
-    handler = logging.Handler()
-    handler.emit = records.append  # type: ignore[assignment,method-assign]  # the usual way
-    log = logging.getLogger("edgeformer.serve")
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    client.get("/health")
-    deadline = time.monotonic() + 60  # the line is written after the answer
-    while not records and time.monotonic() < deadline and client.context.settings.access_log:
-        time.sleep(0.01)
-    log.removeHandler(handler)
-    return len(records)
+    with logged_lines() as lines:
+        client.get("/health")
+        wait_until(lambda: lines or not client.context.settings.access_log)  # it is written after the answer
+    return len(lines)
 
 
 def key_file(folder: Path) -> Path:
