@@ -127,7 +127,7 @@ ENDINGS = st.sampled_from(
 
 
 @given(data=st.data(), options=OPTIONS)
-@examples(50, 1000)
+@examples(50, 400)
 def test_the_kernels_search_as_the_loop_does(kernels: Translator, data: st.DataObject, options: dict[str, Any]) -> None:
     from edgeformer_runtime.engine import kernel_session
 

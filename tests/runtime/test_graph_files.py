@@ -282,7 +282,7 @@ EDITS = st.lists(
 )
 
 
-@examples(60, 5000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, 1000, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits=EDITS)
 def test_mutated_graphs(small_bundle_int4: Path, edits: list[ByteEdit]) -> None:
     """What is accepted, onnx reads in the same way, unless damage is in a part that only the engine reads."""

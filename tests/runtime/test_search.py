@@ -55,7 +55,7 @@ def with_room(session: ToySession, prefix: Ids, options: DecodeOptions) -> Ids:
     return prefix[: min(options.max_length or session.max_target_length, session.max_target_length) - 1]
 
 
-@examples(150, 1000, derandomize=True)
+@examples(150, 600, derandomize=True)
 @given(MODELS, SOURCES, PREFIXES, beam_options(), st.booleans(), st.booleans(), st.sampled_from([(), (5, 7)]))
 def test_search_equals_the_reference(
     session: ToySession, source: Ids, prefix: Ids, options: DecodeOptions, shrinks: bool, early: bool, forbid: Ids

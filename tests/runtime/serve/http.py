@@ -89,7 +89,7 @@ class Client:
             connection.close()
 
     def upload(
-        self, path: str, name: str, content: bytes, headers: Mapping[str, str] | None = None, **fields: str
+        self, path: str, name: str, content: bytes, headers: Mapping[str, str] | None = None, /, **fields: str
     ) -> Answer:
         disposition = "--b\r\nContent-Disposition: form-data; name="
         parts = [f'{disposition}"{key}"\r\n\r\n{value}\r\n' for key, value in fields.items()]

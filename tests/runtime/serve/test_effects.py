@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import re
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, fields
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +25,16 @@ from edgeformer_runtime.serve.batching import MAX_BATCHES
 from edgeformer_runtime.serve.server import bind
 from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
 from tests.commands import run
-from tests.runtime.serve import test_server, test_shutdown, test_stored_files
+from tests.runtime import test_signature
+from tests.runtime.serve import (
+    test_access,
+    test_connections,
+    test_libretranslate,
+    test_server,
+    test_shutdown,
+    test_stored_files,
+    test_v1,
+)
 from tests.runtime.serve.http import Client, logged_lines, serving, wait_until
 from tests.runtime.test_workspace import bundle_between
 
@@ -46,8 +53,6 @@ class Effect:
     """What it sees without the setting; ``...`` if that depends on the machine."""
     changed: Any
     """What it sees with it."""
-    base: dict[str, Any] = field(default_factory=dict)
-    """Settings of both servers."""
 
 
 def translate(client: Client, *texts: str, **values: Any) -> int:
@@ -104,47 +109,12 @@ def threads_of_operators(client: Client) -> int:
         return translator.session.threads
 
 
-def forwarded(client: Client) -> list[int]:
-    body = {"q": TEXT, "source": "en", "target": "fr"}
-    return [client.json("/translate", body, x_forwarded_for=f"10.0.0.{number}").status for number in range(2)]
-
-
 def alternatives(client: Client) -> int:
     return client.form("/translate", q=TEXT, source="en", target="fr", alternatives="1").status
 
 
 def upload(client: Client) -> int:
     return client.upload("/translate_file", "a.txt", TEXT.encode(), source="en", target="fr").status
-
-
-def is_oldest_connection_closed(client: Client) -> bool:
-    address = ("127.0.0.1", int(client.url.rpartition(":")[2]))
-    with ExitStack() as stack:
-        first, *_ = (stack.enter_context(socket.create_connection(address, timeout=20)) for _ in range(4))
-        try:
-            return first.recv(1) == b""
-        except ConnectionResetError:
-            return True
-        except TimeoutError:
-            return False
-
-
-def longest_output(client: Client) -> tuple[int, bool]:
-    """Whether a request may ask for three tokens, and whether one that does not ask gets more than one."""
-    body = {"texts": [TEXT], "source": "en", "target": "fr"}
-    (text,) = client.json("/v1/translate", body).json["translations"]
-    return translate(client, options={"max_length": 3}), len(text["text"].split()) > 1
-
-
-def streams_at_a_time(client: Client) -> int:
-    """Threads that streams have, if six are read at once."""
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(lambda number: translate(client, *[TEXT] * 5, stream=True), range(6)))
-    return sum(thread.name.startswith("stream") for thread in threading.enumerate())
-
-
-def suggest(client: Client) -> int:
-    return client.json("/suggest", {"q": TEXT, "s": "Le chien.", "source": "en", "target": "fr"}).status
 
 
 def logged(client: Client) -> int:
@@ -160,18 +130,8 @@ def key_file(folder: Path) -> Path:
     return path
 
 
-def public_key(folder: Path) -> Path:
-    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
-    ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
-    public = ed25519.Ed25519PrivateKey.generate().public_key()
-    path = folder / "key.pub"
-    path.write_bytes(public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
-    return path
-
-
 EFFECTS: dict[str, Callable[[Path], Effect]] = {
     "access_log": lambda folder: Effect(True, logged, 0, 1),
-    "api_keys": lambda folder: Effect(key_file(folder), translate, 200, 401),
     "batch.delay": lambda folder: Effect(0.3, has_waited, ..., True),
     "batch.max_positions": lambda folder: Effect(1, batches, 1, 3),
     "batch.max_queue": lambda folder: Effect(0, translate, 200, 503),
@@ -182,24 +142,12 @@ EFFECTS: dict[str, Callable[[Path], Effect]] = {
     "files": lambda folder: Effect(False, upload, 200, 403),
     "files_quota": lambda folder: Effect(1, upload, 200, 413),
     "max_alternatives": lambda folder: Effect(0, alternatives, 200, 400),
-    "max_body": lambda folder: Effect(10, translate, 200, 413),
     "max_characters": lambda folder: Effect(3, translate, 200, 400),
-    "max_beam": lambda folder: Effect(1, lambda client: translate(client, options={"beam_size": 2}), 200, 400),
-    "max_connections": lambda folder: Effect(2, is_oldest_connection_closed, ..., True),
-    "max_output_tokens": lambda folder: Effect(1, longest_output, (200, True), (400, False)),
-    "max_sentences": lambda folder: Effect(1, lambda client: translate(client, "The dog runs. The sea."), 200, 400),
-    "max_streams": lambda folder: Effect(1, streams_at_a_time, ..., 1),
-    "max_upload": lambda folder: Effect(10, upload, 200, 413),
     "max_texts": lambda folder: Effect(1, lambda client: translate(client, "a", "b"), 200, 400),
     "memory": lambda folder: Effect(500_000, open_models, 2, 1),
-    "metrics_token": lambda folder: Effect("secret", lambda client: client.get("/metrics").status, 200, 401),
     "page": lambda folder: Effect(False, lambda client: client.get("/").status, 200, 404),
-    "rate_limit": lambda folder: Effect(1, forwarded, [200, 200], [200, 429]),
     "request_seconds": lambda folder: Effect(0.001, is_served, True, False),
-    "suggestions": lambda folder: Effect(folder / "suggestions", suggest, 403, 200),
     "threads": lambda folder: Effect(3, threads_of_operators, 1, 3),
-    "trusted_keys": lambda folder: Effect((public_key(folder),), is_served, True, False),
-    "trusted_proxies": lambda folder: Effect(1, forwarded, [200, 429], [200, 200], {"rate_limit": 1}),
 }
 """Settings of a server in this process, by name; those of batches are of ``batch``."""
 
@@ -232,9 +180,22 @@ def check_port(folder: Path) -> None:
 PROCESS = {"bundles": check_bundles, "host": check_host, "port": check_port}
 """Settings of the process and its port."""
 ELSEWHERE = {
+    "api_keys": test_libretranslate.test_keys_and_rates,
     "allowed_hosts": test_stored_files.test_nothing_is_stored_for_equal_languages_and_links_name_this_server,
     "files_folder": test_stored_files.test_nothing_is_stored_for_equal_languages_and_links_name_this_server,
+    "max_beam": test_v1.test_a_request_cannot_ask_for_more_work_than_the_server_permits,
+    "max_body": test_server.test_large_requests_are_refused_before_they_are_read,
+    "max_connections": test_connections.test_connections_that_wait_for_their_client_make_room_for_others,
+    "max_output_tokens": test_v1.test_a_request_cannot_ask_for_more_work_than_the_server_permits,
+    "max_sentences": test_v1.test_a_request_has_a_limited_number_of_sentences_and_tokens,
+    "max_streams": test_v1.test_streams_take_turns,
+    "max_upload": test_server.test_large_requests_are_refused_before_they_are_read,
+    "metrics_token": test_server.test_measurements,
+    "rate_limit": test_access.test_links_have_the_scheme_of_the_proxy_and_limits_the_address,
     "shutdown_seconds": test_shutdown.test_what_takes_longer_than_the_time_to_shut_down_is_refused,
+    "suggestions": test_libretranslate.test_suggestions_are_off_or_appended_to_a_file,
+    "trusted_keys": test_signature.test_other_keys_and_no_keys_trust_nothing,
+    "trusted_proxies": test_access.test_links_have_the_scheme_of_the_proxy_and_limits_the_address,
     "workers": test_server.test_a_process_that_dies_is_replaced,
 }
 """Settings whose effects other tests see."""
@@ -273,12 +234,12 @@ def test_every_setting_has_an_effect(
         PROCESS[name](folder)
         return
     effect = EFFECTS[name](tmp_path)
-    if effect.default is not ... and not effect.base and effect.seen is not batches:
+    if effect.default is not ... and effect.seen is not batches:
         assert seen_by_default(effect.seen) == effect.default
     elif effect.default is not ...:
-        with serving(folder, **effect.base) as client:
+        with serving(folder) as client:
             assert effect.seen(client) == effect.default
-    with serving(folder, **{**effect.base, **changed(name, effect.value)}) as client:
+    with serving(folder, **changed(name, effect.value)) as client:
         assert effect.seen(client) == effect.changed
 
 
