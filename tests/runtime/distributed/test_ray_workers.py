@@ -103,7 +103,8 @@ class TestCluster:
     ) -> None:
         source = written(source.parent, 1200)
         one, two = source.with_name("one"), source.with_name("two")
-        common = ("translate", small_bundle, "--input", source, "--threads", "1", *options, "--output")
+        lines: tuple[str | Path, ...] = ("translate", small_bundle, "--input", source)
+        common = (*lines, "--threads", "1", *options, "--output")
         assert run(*common, one).exit_code == 0
         done = command(*common, two, *on(cluster))
         assert done.returncode == 0, done.stderr
