@@ -37,7 +37,6 @@ OWN = model()
 """A model whose ids are those of its pieces."""
 OTHER = with_vocabulary(model(model_type="bpe"), [*SPECIAL, "\u2581G", "a", "n", "foreign", "\u2581foreign"])
 """A model with a vocabulary of its own."""
-KINDS = pytest.mark.parametrize("data", [OWN, OTHER], ids=["own", "other"])
 
 
 def read(data: bytes, text: TextFormat | None = None) -> Tokenizer:
