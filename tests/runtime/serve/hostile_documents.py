@@ -136,8 +136,10 @@ REFUSED: dict[str, tuple[str, Make]] = {
 """Kind of each document, and what makes it."""
 LONG = {"long text", "long word", "elements inside each other", "many directives"}
 """Those that are whole, and only have more characters than a server takes."""
-SLOW = {"250 MiB beside", "a million elements", "a million comments", "many names"}
-"""Those that take seconds to make or to refuse."""
+SLOW = {"60 MiB of one text", "250 MiB beside", "many attributes", "many names"} | {
+    f"a million {what}" for what in ("comments", "elements")
+}
+"""Others that take seconds to make or to refuse."""
 
 TRANSLATED: dict[str, tuple[str, Make]] = {
     "zip files inside each other": ("docx", nested_zip),

@@ -183,8 +183,6 @@ def test_names_of_files_neither_leave_their_folder_nor_become_headers(client: Cl
         ("..\\..\\x.txt", "x_fr.txt"),
         ("a%0d%0aSet-Cookie: x=1.txt", "a_0d_0aSet-Cookie__x_1_fr.txt"),
         ('a\\"; filename=b.txt', "a___filename_b_fr.txt"),
-        ("\x00.txt", "__fr.txt"),
-        ("\u202etxt.exe.txt", "_txt.exe_fr.txt"),
     ):
         url = client.upload("/translate_file", name, b"7", source="en", target="fr").json["translatedFileUrl"]
         answer = client.get(url.removeprefix(client.url))

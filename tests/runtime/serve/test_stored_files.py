@@ -46,6 +46,11 @@ def test_the_oldest_files_of_a_client_and_of_all_make_room(tmp_path: Path) -> No
     assert refused.value.status == 413
 
 
+@pytest.mark.parametrize(("name", "kept"), [("\x00.txt", "__fr.txt"), ("\u202etxt.exe.txt", "_txt.exe_fr.txt")])
+def test_names_have_letters_digits_and_few_signs(tmp_path: Path, name: str, kept: str) -> None:
+    assert StoredFiles(tmp_path, 9, 9).store("client", name, "fr", b"x").partition(".")[2] == kept
+
+
 def test_old_files_are_removed(tmp_path: Path) -> None:
     files = StoredFiles(tmp_path, 2**20, 2**20)
     old = files.store("client", "a.txt", "fr", b"x")
