@@ -23,15 +23,8 @@ from edgeformer_runtime.selfcheck.trace import session_fingerprints
 from edgeformer_runtime.translator import Translator
 
 BUNDLE_FILES = (
-    "README.md",
-    "attention.onnx",
-    "decoder.onnx",
-    "encoder.onnx",
-    "golden.json",
-    "manifest.json",
-    "manifest.json.sha256",
-    "tokenizer.json",
-    "weights.bin",
+    *("README.md", "attention.onnx", "decoder.onnx", "encoder.onnx", "golden.json", "manifest.json"),
+    *("manifest.json.sha256", "tokenizer.json", "weights.bin"),
 )
 """All files of a bundle with attention weights and one tokenizer."""
 

@@ -58,6 +58,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let it collect all of that at the end: libraries of extensions report what is left as leaks."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_models_of_ones_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Let the user who runs the tests have no models, and no variable that names some."""

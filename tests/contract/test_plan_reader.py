@@ -62,10 +62,3 @@ def test_golden_examples_are_found() -> None:
 def test_numbers_are_those_of_the_plan(shape: str) -> None:
     plan, _ = make_model(SHAPES[shape])
     assert list(numbers(json.loads(msgspec.json.encode(plan)))) == plan.numbers()
-
-
-def test_numbers_of_a_bundle() -> None:
-    manifest = open_bundle(COMMITTED / "int8").manifest
-    assert manifest.plan is not None
-    tree = json.loads((COMMITTED / "int8" / "manifest.json").read_bytes())
-    assert list(numbers(tree["plan"])) == manifest.plan.numbers()

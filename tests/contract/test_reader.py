@@ -18,21 +18,28 @@ from tests.bundles import copy_of, edit_manifest
 from tests.contract import reader
 from tests.contract.reader import Reader
 from tests.store import COMMITTED, CPU_PRECISIONS, Store
-from tests.variants import FAST, VARIANTS
+from tests.variants import FAST, VARIANTS, is_slow
 
 CASES = json.loads((COMMITTED / "fp32" / "golden.json").read_text("utf-8"))["cases"]
 TEXTS = list(dict.fromkeys(case["text"] for case in CASES))
 """Sentences of the language of all small models."""
 SCORE = 1e-5
 """Largest difference of a score: sums of single precision in another order."""
-USUAL: list[tuple[Precision, Target]] = [("fp32", "ort"), ("int8", "ort")]
+USUAL: list[tuple[Precision, Target]] = [("fp32", "ort")]
 RARER: list[tuple[Precision, Target]] = [
+    ("int8", "ort"),
     ("fp32", "portable"),
     ("int8", "portable"),
     ("int8-block", "ort"),
     ("int4", "ort"),
 ]
-"""Precisions and targets of bundles for CPUs: of all variants, and of some of every family."""
+"""Precisions and targets of bundles for CPUs: of all variants, and of one with each kind of state."""
+EXPORTS = [
+    pytest.param(variant, *export, marks=[pytest.mark.slow] * (is_slow(variant) or export != ("fp32", "ort")))
+    for variants, exports in ((sorted(VARIANTS), USUAL), (sorted(FAST), RARER))
+    for variant in variants
+    for export in exports
+]
 RULES: dict[str, dict[str, Any]] = {
     "late": {"generation": {"early_stopping": False}},
     "late and long": {"generation": {"early_stopping": False, "length_penalty": 1.7}},
@@ -78,9 +85,8 @@ def test_committed_bundles(precision: Precision, beams: int) -> None:
 
 @pytest.mark.parametrize("beams", [1, 4])
 @pytest.mark.parametrize("rules", RULES)
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
-def test_rules_of_the_search(precision: Precision, rules: str, beams: int, tmp_path: Path) -> None:
-    entries = json.loads((COMMITTED / precision / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]
+def test_rules_of_the_search(rules: str, beams: int, tmp_path: Path) -> None:
+    entries = json.loads((COMMITTED / "fp32" / "tokenizer.json").read_text("utf-8"))["model"]["vocab"]
     names = {index: name for name, index in entries.items()}
 
     def change(manifest: dict[str, Any]) -> None:
@@ -92,32 +98,18 @@ def test_rules_of_the_search(precision: Precision, rules: str, beams: int, tmp_p
             "target_prefix": [names[index] for index in special["prefix"]],
         }
 
-    compare(edit_manifest(copy_of(COMMITTED / precision, tmp_path), change), beams=beams)
+    compare(edit_manifest(copy_of(COMMITTED / "fp32", tmp_path), change), beams=beams)
 
 
-@pytest.mark.parametrize("variant", sorted(FAST - {"post_norm"}))
-def test_every_kind_of_state(variant: str, store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("variant", "precision", "target"), EXPORTS)
+def test_every_family_and_kind_of_state(
+    variant: str, precision: Precision, target: Target, store: Store, tmp_path: Path
+) -> None:
     pytest.importorskip("torch")
-    bundle = copy_of(store.bundle(variant), tmp_path)
+    bundle = copy_of(store.bundle(variant, precision, target), tmp_path)
     edit_manifest(bundle, lambda tree: tree.update(max_target_length=12))  # random weights end no sentence
     for beams in (1, 4):
         compare(bundle, beams=beams)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize(("precision", "target"), USUAL)
-def test_families(variant: str, precision: Precision, target: Target, store: Store) -> None:
-    pytest.importorskip("torch")
-    for beams in (1, 4):
-        compare(store.bundle(variant, precision, target, steps=100), beams=beams)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", sorted(FAST))
-@pytest.mark.parametrize(("precision", "target"), RARER)
-def test_families_in_other_precisions(variant: str, precision: Precision, target: Target, store: Store) -> None:
-    test_families(variant, precision, target, store)
 
 
 @pytest.mark.slow
@@ -127,8 +119,9 @@ def test_half_precision(store: Store) -> None:
         compare(store.bundle(precision="fp16", steps=100), beams=beams)
 
 
-@pytest.mark.parametrize("variant", ["post_norm", pytest.param("ssru", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize(
+    ("variant", "precision"), [("post_norm", "fp32"), pytest.param("ssru", "int8", marks=pytest.mark.slow)]
+)
 def test_shortlists(variant: str, precision: Precision, store: Store, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     from tests.shortlists import bundle_of, lists_of

@@ -6,10 +6,9 @@ import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
-from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import InputTooLongError, OptionError
-from edgeformer_runtime.source import Source, encode_sources
+from edgeformer_runtime.source import encode_sources
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translator import Translator
 from tests.toy import ToySession
@@ -29,26 +28,6 @@ def word_tokenizer(prefix: tuple[str, ...] = ()) -> Tokenizer:
 def translator_of(session: ToySession, *, workers: int = 1, truncate: bool = False) -> Translator[ToySession]:
     tokenizer = word_tokenizer()
     return Translator(session, tokenizer, tokenizer, DEFAULTS, workers=workers, truncate=truncate)
-
-
-def test_a_translation_knows_its_source() -> None:
-    translations = translator_of(ToySession()).translate(["a c", " ", "b"])
-    assert [translation.source for translation in translations] == [
-        Source("a c", (4, 6, END)),
-        Source(" ", ()),
-        Source("b", (5, END)),
-    ]
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_it_is_the_loop_between_two_tokenizers(workers: int) -> None:
-    session = ToySession()
-    translations = translator_of(session, workers=workers).translate(["a c", "b", "d d d"], max_batch_tokens=1)
-    hypotheses = decode(session, [translation.source.ids for translation in translations], DEFAULTS)
-    for translation, (best,) in zip(translations, hypotheses, strict=True):
-        assert (translation.best.ids, translation.score) == (best.ids, best.score)
-        assert translation.text == word_tokenizer().decode(best.ids)
-        assert translation.tokens == tuple(WORDS[index] for index in best.ids)
 
 
 def test_options_replace_the_defaults_and_changes_replace_both() -> None:

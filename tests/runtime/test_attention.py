@@ -11,7 +11,6 @@ import pytest
 
 from edgeformer_runtime.attention import Attention, attention_weights
 from edgeformer_runtime.contract import ATTENTION_FILE, DECODER_FILE, ENCODER_FILE
-from edgeformer_runtime.decoding.batching import pad
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, opened_graphs, without_attention
@@ -57,20 +56,6 @@ def test_it_depends_on_source_and_target(translator: Translator) -> None:
     (first,) = translator.attention(translator.translate(TEXTS[:1]))
     assert np.abs(first.weights - first.weights[:1]).max() > 0.01
     assert np.abs(first.weights - 1 / len(first.source_tokens)).max() > 0.01
-
-
-def test_padding_has_no_weight(translator: Translator) -> None:
-    sources, targets = pairs(translator, TEXTS)
-    session = translator.session.onnxruntime
-    source, lengths = pad(sources, session.special.pad)
-    state = session.start(source, lengths)
-    for position in range(3):
-        token = np.array([[session.special.bos, *ids][position % len(ids)] for ids in targets], np.int64)
-        weights = state.attend(token)
-        assert weights.shape == source.shape
-        for row, length in zip(weights, lengths, strict=True):
-            assert not row[length:].any()
-            assert row[:length].sum() == pytest.approx(1, abs=SAME)
 
 
 @pytest.mark.parametrize("max_batch_tokens", [1, 40, 4096])

@@ -39,10 +39,6 @@ def test_a_step_has_no_more_rows_than_the_maximum(beam: int) -> None:
     assert all(size == sizes[0] for size in sizes[:-1])
 
 
-def test_a_sentence_beyond_the_bound_makes_a_batch_of_its_own() -> None:
-    assert list(length_sorted_batches([5, 100, 5], 1, 10)) == [[1], [0, 2]]
-
-
 @pytest.mark.parametrize("pad_id", [0, 7])
 def test_pad(pad_id: int) -> None:
     padded, length = pad([[1, 2, 3], [], [4]], pad_id)

@@ -39,9 +39,6 @@ def test_a_scaled_block_of_a_weight_is_found_in_its_layer(
     assert f"first difference in example 4: {part}, relative difference 0." in reported[0]
     assert ("step 1" in reported[0]) == (file == DECODER_FILE)
     assert "padding" not in reported[0]
-    text = run("verify", bundle).stdout
-    assert f"FAILED {reported[0]}." in text
-    assert text.endswith("FAILED\n")
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -60,14 +57,17 @@ def test_weights_that_are_no_numbers_are_found_in_their_layer(small_bundle: Path
     assert json.loads(run("verify", bundle, "--json").stdout)["golden"]["failed"] == 12
 
 
-@pytest.mark.parametrize(
-    ("file", "part"),
-    [(ENCODER_FILE, "encoder layer 1, attention, output"), (DECODER_FILE, "decoder layer 1, cross attention, output")],
+@combinations(
+    precision=PRECISIONS,
+    masked=[
+        (ENCODER_FILE, "encoder layer 1, attention, output"),
+        (DECODER_FILE, "decoder layer 1, cross attention, output"),
+    ],
 )
-@pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_dropped_mask_is_named(
-    small_bundles: dict[Precision, Path], tmp_path: Path, precision: Precision, file: str, part: str
+    small_bundles: dict[Precision, Path], tmp_path: Path, precision: Precision, masked: tuple[str, str]
 ) -> None:
+    file, part = masked
     reported = problems(drop_mask(copy_of(small_bundles[precision], tmp_path), file))[0]
     assert f"first difference in example 4: {part} (" in reported
     assert reported.endswith("; without padding all agrees, so a padding mask has no effect")
@@ -76,7 +76,6 @@ def test_a_dropped_mask_is_named(
 def test_a_part_is_found_without_torch_and_onnx(small_bundle_int4: Path, tmp_path: Path) -> None:
     """What a device lacks cannot be imported here."""
     bundle = scale_block(copy_of(small_bundle_int4, tmp_path), DECODER_FILE, "linear_7")
-    for path, code, text in ((small_bundle_int4, 0, "PASSED"), (bundle, 1, "decoder layer 1, feed-forward")):
-        done = python(ON_A_DEVICE, "verify", path, check=False)
-        assert done.returncode == code, done.stderr
-        assert text in done.stdout
+    done = python(ON_A_DEVICE, "verify", bundle, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "decoder layer 1, feed-forward" in done.stdout

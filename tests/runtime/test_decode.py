@@ -55,15 +55,6 @@ def test_counters_accumulate_over_calls_and_keep_the_larger_peak() -> None:
     assert total.total_seconds == pytest.approx(sum(single.total_seconds for single in singles))
 
 
-def test_output_stands_in_the_order_of_the_sources() -> None:
-    session = ToySession(vocab_size=40)
-    sources = [(4 + index, *(4,) * (index % 5)) for index in range(30)]
-    expected = [reference_greedy(session, source, DecodeOptions(beam_size=1)).hypotheses[0].ids for source in sources]
-    assert len(set(expected)) > 20
-    found = decode(session, sources, DecodeOptions(beam_size=1, max_batch_tokens=12))
-    assert [best.ids for best, *_ in found] == expected
-
-
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_a_sentence_is_told_when_its_own_search_ends(beam_size: int) -> None:
     session, options = ToySession(end_bias=1.0), DecodeOptions(beam_size=beam_size)

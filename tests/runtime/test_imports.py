@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import sys
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
-import edgeformer
 import edgeformer_runtime
 from tests.commands import python
+from tests.test_architecture import MODULES, ROOT, TREES, imports_of
 
 TRAINING = {"torch", "onnx", "onnxscript", "onnx_ir", "onnxsim", "babel", "lightning_fabric", "sacrebleu"}
 SERVER = {"h11", "markdown_it", "starlette", "uvicorn", "prometheus_client"}
-COMMANDS = (
-    "bench",
-    "data",
-    "distill",
-    "evaluate",
-    "export",
-    "get",
-    "import",
-    "inspect",
-    "models",
-    "serve",
-    "sign",
-    "train",
-    "translate",
-    "verify",
-)
 OPTIONAL = {
     "engine/kernel_session.py": {"edgeformer_kernels"},
     "distributed/ray_workers.py": {"pyarrow", "ray"},
@@ -83,10 +67,8 @@ def loaded_by_command(*arguments: str | Path) -> tuple[set[str], str]:
 
 
 def test_importing_the_packages_is_light() -> None:
-    heavy = TRAINING | {"onnxruntime", "edgeformer_export"}
-    assert not loaded_by("import edgeformer_runtime") & heavy
-    assert not loaded_by("import edgeformer") & heavy
-    assert not loaded_by("from edgeformer_runtime import EdgeformerError, DecodeOptions, open_bundle") & heavy
+    names = loaded_by("import edgeformer; from edgeformer_runtime import EdgeformerError, DecodeOptions, open_bundle")
+    assert not names & (TRAINING | {"onnxruntime", "edgeformer_export"})
 
 
 def test_the_translator_loads_nothing_of_training() -> None:
@@ -96,17 +78,12 @@ def test_the_translator_loads_nothing_of_training() -> None:
     )
 
 
-def test_the_list_of_commands_is_light_and_complete() -> None:
-    names, output = loaded_by_command("--help")
-    assert not names & (TRAINING | {"onnxruntime"})
-    listed = [line.split()[0] for line in output.partition("Commands:")[2].splitlines() if line.strip()]
-    assert set(COMMANDS) <= set(listed)
-
-
-def test_the_help_of_every_command_is_light() -> None:
-    done = python(HELP_OF_COMMANDS, *COMMANDS)
-    loaded = {command: set(json.loads(line)) for command, line in zip(COMMANDS, done.stderr.splitlines(), strict=True)}
-    assert done.stdout.count("Usage: ") == len(COMMANDS)
+def test_the_help_of_all_and_of_every_command_is_light() -> None:
+    commands = ["--help", *(entry.name for entry in entry_points(group="edgeformer.commands"))]
+    done = python(HELP_OF_COMMANDS, *commands)
+    loaded = {command: set(json.loads(line)) for command, line in zip(commands, done.stderr.splitlines(), strict=True)}
+    listed = done.stdout.partition("Commands:")[2].partition("Usage: ")[0].split()
+    assert set(commands) - set(listed) == {"--help"}
     heavy = TRAINING | SERVER | {"onnxruntime"}
     assert not {command: names & heavy for command, names in loaded.items() if names & heavy}
 
@@ -142,55 +119,30 @@ def test_every_public_name_exists_and_no_other() -> None:
         _ = edgeformer_runtime.Transformer
 
 
-def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """Each imported top-level package, and whether importing the file imports it."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    guarded = {
-        id(node)
-        for parent in ast.walk(tree)
-        if isinstance(parent, ast.FunctionDef)
-        or (isinstance(parent, ast.If) and ast.unparse(parent.test) == "TYPE_CHECKING")
-        for node in ast.walk(parent)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            names = [node.module or ""]
-        else:
-            continue
-        yield from ((name.partition(".")[0], id(node) not in guarded) for name in names)
-
-
-def sources(package: Path) -> list[Path]:
-    modules = sorted(package.rglob("*.py"))
-    assert len(modules) > 10
-    return modules
+def imports_below(folder: Path) -> Iterator[tuple[Path, set[tuple[str, bool]]]]:
+    """The modules of a folder with the packages that each imports, and whether it does so at once."""
+    for name, path in MODULES.items():
+        if path.is_relative_to(folder):
+            yield path, {(each.module.partition(".")[0], each.at_once) for each in imports_of(TREES[name])}
 
 
 def test_the_runtime_imports_its_four_libraries_only() -> None:
     """And more for its commands, one each for signatures, names and languages, and those of extras, in the modules that
     need them. What only type checkers import need not be installed."""
-    root = Path(edgeformer_runtime.__file__).parent
+    root = ROOT / "runtime" / "edgeformer_runtime"
     allowed = {"numpy", "onnxruntime", "tokenizers", "msgspec", "edgeformer_runtime", *sys.stdlib_module_names}
-    for path in sources(root):
+    for path, imported in imports_below(root):
         later = {"typing_extensions", "cryptography", "langcodes", "platformdirs"}
-        names = {name for name, at_once in imports(path) if at_once or name not in later}
+        names = {name for name, at_once in imported if at_once or name not in later}
         commands = {"click", "rich"} if path.is_relative_to(root / "cli") else set()
         optional = OPTIONAL.get(path.relative_to(root).as_posix(), set())
         optional |= SERVER if path.is_relative_to(root / "serve") else set()
         assert not names - allowed - commands - optional, path
 
 
-def test_edgeformer_never_imports_the_exporter() -> None:
-    for path in sources(Path(edgeformer.__file__).parent):
-        assert "edgeformer_export" not in {name for name, _ in imports(path)}, path
-
-
 def test_torch_is_imported_at_once_only_where_models_and_training_are() -> None:
-    root = Path(edgeformer.__file__).parent
-    for path in sources(root):
+    root = ROOT / "edgeformer"
+    for path, imported in imports_below(root):
         place = path.relative_to(root)
         if place.parts[0] not in {"model", "train"} and place.as_posix() != "importers/hugging_face/pickled.py":
-            assert "torch" not in {name for name, at_once in imports(path) if at_once}, path
+            assert "torch" not in {name for name, at_once in imported if at_once}, path

@@ -141,20 +141,6 @@ def test_no_command_can_forget_names(folders: tuple[Path, Path]) -> None:
     assert {"bench", "distill", "evaluate", "inspect", "score", "sign", "translate", "verify"} <= taking
 
 
-@pytest.mark.parametrize("name", ["evaluate", "score", "inspect", "bench"])
-def test_a_name_is_as_good_as_a_path(name: str, folders: tuple[Path, Path], tmp_path: Path) -> None:
-    if name == "evaluate":
-        pytest.importorskip("sacrebleu")
-    text = tmp_path / "text"
-    text.write_text("The old dog runs.\n", encoding="utf-8")
-    needed = {"evaluate": ("--source", text, "--reference", text), "score": ("--source", text, "--target", text)}
-    options = ("--limit", "1", "--repeat", "1") if name == "bench" else (*needed.get(name, ()), "--json")
-    by_name, by_path = (run(name, bundle, *options) for bundle in ("de-en", folders[1] / "de-en"))
-    assert by_name.exit_code == by_path.exit_code == 0, by_name.output
-    if name in ("inspect", "score"):
-        assert by_name.stdout == by_path.stdout
-
-
 def test_python_takes_names(folders: tuple[Path, Path]) -> None:
     with Translator.open("de-en", threads=1) as translator:
         assert translator.bundle.path == folders[1] / "de-en"

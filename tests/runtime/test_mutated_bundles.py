@@ -33,7 +33,7 @@ CHANGES = st.lists(
 )
 """Places in a JSON tree, what to do there, and a value."""
 UNCHANGED = {"suppress_health_check": [HealthCheck.function_scoped_fixture]}
-MUTATED = examples(25, 600, **UNCHANGED)
+MUTATED = examples(25, 200, **UNCHANGED)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_mutated_manifests(folder: Path, changes: list[TreeChange]) -> None:
     check_manifest(folder, encoded(mutated(manifest(folder), changes)))
 
 
-@examples(8, 100, **UNCHANGED)
+@examples(8, 40, **UNCHANGED)
 @given(changes=CHANGES)
 def test_mutated_golden_files(folder: Path, changes: list[TreeChange]) -> None:
     check_golden_file(folder, encoded(mutated(golden(folder), changes)))

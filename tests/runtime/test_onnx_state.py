@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from functools import cache, partial
 from itertools import pairwise
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import onnxruntime as ort
@@ -35,7 +35,7 @@ LONGEST = 80
 
 # One of each kind of state that changes: a cache that is written in place, one that grows, a cell, several cells with
 # memory of the source.
-VARIANTS = ("post_norm", "free_widths", "ssru", "lstm_mlp")
+VARIANTS = ("post_norm", "free_widths", "ssru", pytest.param("lstm_mlp", marks=pytest.mark.slow))
 
 
 class Batch(NamedTuple):
@@ -160,12 +160,12 @@ def test_a_state_after_p_steps_gives_the_logits_of_position_p(session: OnnxSessi
         same(logits, expected[position])
 
 
-@pytest.mark.parametrize("beams", [1, pytest.param(2, marks=pytest.mark.slow), 5])
+@pytest.mark.parametrize("beams", [1, 5])
 def test_beams_that_change_places_keep_their_own_past(session: OnnxSession, beams: int) -> None:
     rows = Rows(session, batch_of([7, 1, 12]), beams, seed=beams)
     for position in range(STEPS):
         logits = rows.step()
-        if position in {0, 1, 2, 30, 31, 32, 33, 63, 64, 65, STEPS - 1}:
+        if position in {0, 2, 32, 33, 64, STEPS - 1}:
             rows.check(logits)
         if position % 5 != 3:  # now and then all stay in place
             rows.select()
@@ -185,22 +185,18 @@ def test_rows_of_a_sentence_may_become_more_and_fewer(session: OnnxSession, step
         rows.select()
 
 
-@pytest.mark.parametrize("order", ["packed", "sorted", "reversed", "shuffled"])
-def test_sentences_that_are_dropped_leave_the_others_as_they_are(
-    session: OnnxSession, order: Literal["packed", "sorted", "reversed", "shuffled"]
-) -> None:
+@pytest.mark.parametrize("order", ["packed", "shuffled"])
+def test_sentences_that_are_dropped_leave_the_others_as_they_are(session: OnnxSession, order: str) -> None:
     rows = Rows(session, batch_of([3, 9, 1, 5, 7, 2, 4, 8]), beams=2)
     for position in range(70):
         logits = rows.step()
-        if position in {0, 1, 2, 20, 21, 33, 50, 51, 69}:
+        if position in {1, 21, 33, 51, 69}:
             rows.check(logits)
         if position in {0, 20, 32, 50, 60, 64}:
             alive = np.ones(len(rows.origin), bool)
             alive[rows.random.integers(len(alive))] = alive[0] = False
             kept = packed(alive) if order == "packed" else np.flatnonzero(alive)
-            if order == "reversed":
-                kept = kept[::-1].copy()
-            elif order == "shuffled":
+            if order == "shuffled":
                 rows.random.shuffle(kept)
             if not len(kept):
                 break
@@ -211,22 +207,10 @@ def test_sentences_that_are_dropped_leave_the_others_as_they_are(
     assert len(rows.origin) < 3
 
 
-def test_steps_of_two_batches_may_alternate(session: OnnxSession) -> None:
-    batches = [Rows(session, batch_of([6, 2]), beams=3), Rows(session, batch_of([4, 11, 3], seed=1), beams=2, seed=1)]
-    for position in range(40):
-        logits = [rows.step() for rows in batches]
-        if position in {0, 7, 39}:
-            for rows, outputs in zip(batches, logits, strict=True):
-                rows.check(outputs)
-        for rows in batches:
-            rows.select()
-
-
-@pytest.mark.parametrize("beam_size", [pytest.param(1, marks=pytest.mark.slow), 3])
-def test_two_threads_share_one_session(session: OnnxSession, beam_size: int) -> None:
+def test_two_threads_share_one_session(session: OnnxSession) -> None:
     random = np.random.default_rng(0)
-    options = DecodeOptions(beam_size=beam_size, min_length=LONGEST)
-    works = [[[*random.integers(4, 300, length).tolist(), 3] for length in range(1, 9)] for _ in range(4)]
+    options = DecodeOptions(beam_size=3, min_length=LONGEST)
+    works = [[[*random.integers(4, 300, length).tolist(), 3] for length in range(1, 9, 3)] for _ in range(4)]
     expected = [decode(session, sources, options) for sources in works]
     assert all(len(best.ids) == LONGEST for work in expected for best, *_ in work)
     with ThreadPoolExecutor(2) as pool:

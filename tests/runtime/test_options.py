@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 from typing import Any, get_type_hints
 
 import pytest
@@ -24,18 +24,14 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ({"no_repeat_ngram_size": -2}, "`no_repeat_ngram_size` must be at least 0, but is -2"),
     ({"max_batch_tokens": 0}, "`max_batch_tokens` must be at least 1, but is 0"),
     ({"beam_size": 1025}, "`beam_size` must be at most 1,024, but is 1025"),
-    ({"beam_size": 2**63}, f"`beam_size` must be at most 1,024, but is {2**63}"),
     ({"max_batch_tokens": 2**63}, f"`max_batch_tokens` must be at most 2,147,483,647, but is {2**63}"),
     ({"no_repeat_ngram_size": 2**63}, f"`no_repeat_ngram_size` must be at most 2,147,483,647, but is {2**63}"),
     ({"length_penalty": math.nan}, "`length_penalty` must be from -10 to 10, but is nan"),
     ({"length_penalty": math.inf}, "`length_penalty` must be from -10 to 10, but is inf"),
-    ({"length_penalty": -1000.0}, "`length_penalty` must be from -10 to 10, but is -1000.0"),
     ({"length_penalty": "1"}, "`length_penalty` must be a number, but is '1'"),
     ({"beam_size": "4"}, "`beam_size` must be a whole number, but is '4'"),
-    ({"beam_size": 2.0}, "`beam_size` must be a whole number, but is 2.0"),
     ({"max_length": 3.5}, "`max_length` must be a whole number, but is 3.5"),
     ({"repetition_penalty": 0.0}, "`repetition_penalty` must be positive and finite, but is 0.0"),
-    ({"repetition_penalty": -1.0}, "`repetition_penalty` must be positive and finite, but is -1.0"),
     ({"suppress_tokens": 5}, "`suppress_tokens` must be a list of token ids, but is 5"),
     ({"suppress_tokens": ["a"]}, "`suppress_tokens` must be a list of token ids, but is ['a']"),
     ({"suppress_tokens": [-1]}, "`suppress_tokens` must be a list of token ids, but is [-1]"),
@@ -45,10 +41,7 @@ INVALID: list[tuple[dict[str, Any], str]] = [
     ),
     ({"disable_unk": 1}, "`disable_unk` must be True or False, but is 1"),
     ({"sampling_topp": 0.5}, NEEDS_SAMPLING),
-    (
-        {"sampling_temperature": 0.5},
-        "`sampling_topp` and `sampling_temperature` need sampling: `sampling_topk` must not be 1",
-    ),
+    ({"sampling_temperature": 0.5}, NEEDS_SAMPLING),
     ({"repetition_penalty": math.nan}, "`repetition_penalty` must be positive and finite, but is nan"),
 ]
 
@@ -83,11 +76,6 @@ def test_several_invalid_values_are_listed_together() -> None:
 )
 def test_values_at_the_edge_are_accepted(options: DecodeOptions) -> None:
     assert len(decode(ToySession(vocab_size=24, max_target_length=8), [(4,)], options)[0]) == options.n_best
-
-
-def test_options_are_frozen() -> None:
-    with pytest.raises(FrozenInstanceError):
-        DecodeOptions().beam_size = 2  # type: ignore[misc]  # the point of the test
 
 
 def test_options_as_keyword_arguments_have_the_same_fields() -> None:

@@ -55,14 +55,6 @@ def test_prefixes_of_one_length_share_a_batch_with_one_row_per_sentence(beam_siz
     assert session.rows == [2, 2, 2, 2, 2 * beam_size, 2 * beam_size]
 
 
-def test_a_prefix_without_room_is_refused() -> None:
-    session = ToySession(max_target_length=4)
-    with pytest.raises(
-        InputError, match="Text 2 has a target prefix of 4 tokens, but a translation may have at most 4"
-    ):
-        decode(session, [(4,), (5,)], DecodeOptions(), prefixes=[(), (4, 4, 4, 4)])
-
-
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_translation_begins_with_its_prefix(translator: Translator, beam_size: int) -> None:
     free = translator.translate(TEXTS, beam_size=beam_size)

@@ -110,13 +110,6 @@ def test_suppressed_tokens_and_sequences_are_not_generated(beam_size: int) -> No
     assert triple not in ngrams(kept, 3)
 
 
-@pytest.mark.parametrize(("length", "is_forbidden"), [(0, True), (2, True), (3, False), (4, False)])
-def test_min_length(length: int, is_forbidden: bool) -> None:
-    values = logits()
-    MinLength(eos=3, min_length=3)(history([0] * length), values)
-    assert forbidden(values) == [[3] if is_forbidden else []]
-
-
 def test_repetition_penalty_divides_positive_and_multiplies_negative_logits_once() -> None:
     values = logits(2)
     RepetitionPenalty(2.0)(history([0, 3, 0, 0], [4, 5, 5, 1]), values)
@@ -130,25 +123,6 @@ def test_repetition_penalty_keeps_forbidden_tokens_forbidden_and_needs_no_histor
     values[0, 2] = -np.inf
     RepetitionPenalty(2.0)(history([2]), values)
     assert forbidden(values) == [[2]]
-
-
-@pytest.mark.parametrize(
-    ("size", "row", "expected"),
-    [
-        (1, [4, 2, 4], [2, 4]),
-        (2, [1, 2, 3, 1], [2]),
-        (2, [1, 2, 1, 3, 1], [2, 3]),
-        (2, [5], []),
-        (3, [1, 2, 3, 1, 2], [3]),
-        (3, [1, 2, 3, 2, 1], []),
-        (3, [2, 2, 2], [2]),
-        (4, [1, 2, 3], []),
-    ],
-)
-def test_no_repeat_ngram(size: int, row: list[int], expected: list[int]) -> None:
-    values = logits()
-    NoRepeatNgram(size)(history(row), values)
-    assert forbidden(values) == [expected]
 
 
 def test_no_repeat_ngram_looks_at_each_row_alone() -> None:
@@ -172,17 +146,6 @@ def test_no_repeat_ngram_forbids_exactly_what_would_repeat(size: int, row: list[
         return len(ngrams) > 0 and ngrams[-1] in ngrams[:-1]
 
     assert forbidden(values) == [[token for token in range(VOCAB) if repeats(token)]]
-
-
-@pytest.mark.parametrize("beam_size", [1, 3])
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_decoded_output_repeats_no_ngram(beam_size: int, size: int) -> None:
-    session = ToySession(vocab_size=20, end_bias=-9.0, max_target_length=16)
-    options = DecodeOptions(beam_size=beam_size, n_best=beam_size, no_repeat_ngram_size=size)
-    for hypotheses in decode(session, [(index,) for index in range(4, 9)], options):
-        for hypothesis in hypotheses:
-            ngrams = list(zip(*(hypothesis.ids[start:] for start in range(size)), strict=False))
-            assert len(set(ngrams)) == len(ngrams)
 
 
 def test_only_what_is_asked_for_is_built() -> None:

@@ -105,7 +105,6 @@ def test_samples_differ_by_seed_and_number() -> None:
 def test_sampling_is_not_mixed_with_search() -> None:
     for options, message in (
         (DecodeOptions(sampling_topk=0), "`beam_size` must be 1 for sampling, but is 4"),
-        (DecodeOptions(sampling_topp=0.5), "need sampling: `sampling_topk` must not be 1"),
         (
             DecodeOptions(beam_size=1, sampling_topk=0, return_alternatives=True),
             "sampling and `return_alternatives` cannot be combined",

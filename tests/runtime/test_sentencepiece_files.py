@@ -37,7 +37,6 @@ OWN = model()
 """A model whose ids are those of its pieces."""
 OTHER = with_vocabulary(model(model_type="bpe"), [*SPECIAL, "\u2581G", "a", "n", "foreign", "\u2581foreign"])
 """A model with a vocabulary of its own."""
-KINDS = pytest.mark.parametrize("data", [OWN, OTHER], ids=["own", "other"])
 
 
 def read(data: bytes, text: TextFormat | None = None) -> Tokenizer:
@@ -113,8 +112,7 @@ def test_files_of_earlier_versions_are_refused() -> None:
         (OWN + b"\x0a" + b"\xff" * 9 + b"\x01", "not a SentencePiece model"),
         (OWN + b"\x9a\x80\x80\x80\x10" + rules(b"x" * 1000)[1:], "not a SentencePiece model"),  # 3 above bit 31
         (OWN + field(1, field(1, b"x" * 600)), "a piece of more than 512 bytes"),
-        (OWN + b"\x0a\x00" * 2**20, "more than 1,048,576 pieces"),
-        (OWN + b"\x0a\x80\x00" * 2**20, "more than 1,048,576 pieces"),
+        pytest.param(OWN + b"\x0a\x80\x00" * 2**20, "more than 1,048,576 pieces", marks=pytest.mark.slow),
         (OWN + rules(b"x" * 65), "replaces a character with 65 bytes"),
         (OWN + field(5, rules(b"x" * 65)[3:]), "replaces a character with 65 bytes"),
         (OWN + rules(b"x" * 2**22), "more than 4,194,304 bytes"),
@@ -184,7 +182,7 @@ def open_damaged(count: int) -> None:
     assert 0 < accepted < count
 
 
-@pytest.mark.parametrize("count", [200, pytest.param(5000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [200, pytest.param(1500, marks=pytest.mark.slow)])
 def test_damaged_files_are_refused_or_can_be_used(count: int) -> None:
     code = f"from {__name__} import open_damaged; open_damaged({count})"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)

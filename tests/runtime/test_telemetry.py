@@ -18,7 +18,7 @@ from edgeformer_runtime import Translator
 Translator.open(sys.argv[1], threads=1, workers=2).translate(["The old dog runs.", "A dog."], max_batch_tokens=1)
 time.sleep(float(sys.argv[2]))
 """
-UPLOAD_SECONDS = 15.0
+UPLOAD_SECONDS = 12.0
 """onnxruntime looks for its collector about nine seconds after it was loaded."""
 
 

@@ -114,16 +114,6 @@ def test_a_word_level_vocabulary_without_its_unknown_token_is_an_error() -> None
         tokenizer.encode("unseen")
 
 
-def test_an_id_beyond_the_vocabulary_is_refused(small_bundle: Path, tmp_path: Path) -> None:
-    bundle = copy_of(small_bundle, tmp_path)
-    tree = json.loads((bundle / "tokenizer.json").read_bytes())
-    vocabulary = tree["model"]["vocab"]
-    vocabulary["z"] = 10**6
-    (bundle / "tokenizer.json").write_text(json.dumps(tree), encoding="utf-8")
-    with pytest.raises(BundleError, match="must give its 300 tokens the ids from 0 to 299"):
-        Translator.open(rehash(bundle), threads=1)
-
-
 def test_a_permuted_vocabulary_is_found_by_verify(small_bundle: Path, tmp_path: Path) -> None:
     """Two tokens that no golden example has change places."""
     bundle = copy_of(small_bundle, tmp_path)

@@ -18,7 +18,6 @@ from edgeformer_runtime.selfcheck.location import in_words
 from edgeformer_runtime.selfcheck.trace import (
     PADDING,
     STEPS,
-    Trace,
     deviations,
     padded,
     session_fingerprints,
@@ -109,7 +108,3 @@ def test_parts_of_a_model_in_words() -> None:
     assert in_words("decoder_layers.11.cross_attention.key") == "decoder layer 12, cross attention, key"
     assert in_words("cells.1.gates") == "cell 2, gates"
     assert in_words("projection") == "projection"
-
-
-def test_a_trace_of_no_stages_has_no_deviation() -> None:
-    assert list(deviations((), Trace(source=(3,), target=()))) == []

@@ -31,20 +31,6 @@ ERRORS = {
     if isinstance(kind, type) and issubclass(kind, EdgeformerError) and not issubclass(kind, InputError)
 }
 ERRORS |= {InputError: InputError(3, "is wrong."), InputTooLongError: InputTooLongError(3, length=20, limit=10)}
-POOL = """
-import multiprocessing, sys
-from edgeformer_runtime.errors import InputTooLongError
-from edgeformer_runtime.translator import Translator
-
-def fail(index):
-    raise InputTooLongError(index, length=20, limit=10)
-
-with multiprocessing.get_context("fork").Pool(1) as pool:
-    try:
-        pool.map_async(fail, [3]).get(timeout=30)
-    except InputTooLongError as error:
-        print(error.index, error.length, error.limit, error)
-"""
 FORKED = """
 import os, sys
 from edgeformer_runtime.errors import SessionError
@@ -71,11 +57,6 @@ def test_every_error_survives_pickling(kind: type[EdgeformerError]) -> None:
     error = ERRORS[kind]
     copy = pickle.loads(pickle.dumps(error))
     assert (type(copy), str(copy), vars(copy)) == (kind, str(error), vars(error))
-
-
-@posix
-def test_an_error_comes_back_from_a_worker_process() -> None:
-    assert python(POOL).stdout == f"3 20 10 {InputTooLongError(3, length=20, limit=10)}\n"
 
 
 def test_the_versions_agree() -> None:

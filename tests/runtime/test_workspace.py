@@ -160,6 +160,7 @@ def test_a_damaged_replacement_leaves_the_old_bundle_in_use(small_bundle: Path, 
     replace_bundle(path, damaged)
     with models.lease("bundle") as translator:
         assert translator is old
+    assert not models.is_open(models.model("bundle"))
     replace_bundle(path, bundle_between(small_bundle, tmp_path, "newer", "en", "fr"))
     with models.lease("bundle") as translator:
         assert translator is not old

@@ -16,13 +16,27 @@ WORDS = ("dog", "river", "machine", "house", "sea")
 LINES = [f"The old {WORDS[i % 5]} runs {i} times near the {WORDS[i * i % 4]}." if i % 9 else "" for i in range(6000)]
 BLOCKS = 12
 """Of 512 lines each."""
+WIDE = ("--threads", "1", "--beam", "8", "--output")
+"""Options with which all lines take some time."""
+
+
+def written(folder: Path, count: int = len(LINES)) -> Path:
+    path = folder / "text.en"
+    path.write_text("".join(f"{line}\n" for line in LINES[:count]), encoding="utf-8")
+    return path
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    path = tmp_path / "text.en"
-    path.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
-    return path
+    return written(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def expected(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The translation of all lines by one process."""
+    folder = tmp_path_factory.mktemp("expected")
+    assert run("translate", small_bundle, *WIDE, folder / "out", "--input", written(folder)).exit_code == 0
+    return (folder / "out").read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -87,18 +101,10 @@ class TestCluster:
     def test_the_output_is_that_of_one_process(
         self, small_bundle: Path, source: Path, cluster: Cluster, options: tuple[str, ...]
     ) -> None:
-        source.write_text("".join(f"{line}\n" for line in LINES[:1200]), encoding="utf-8")
+        source = written(source.parent, 1200)
         one, two = source.with_name("one"), source.with_name("two")
-        common: list[str | Path] = [
-            "translate",
-            small_bundle,
-            "--input",
-            source,
-            "--threads",
-            "1",
-            *options,
-            "--output",
-        ]
+        lines: tuple[str | Path, ...] = ("translate", small_bundle, "--input", source)
+        common = (*lines, "--threads", "1", *options, "--output")
         assert run(*common, one).exit_code == 0
         done = command(*common, two, *on(cluster))
         assert done.returncode == 0, done.stderr
@@ -106,10 +112,10 @@ class TestCluster:
         assert two.read_bytes() == one.read_bytes()
         assert sorted(path.name for path in source.parent.iterdir()) == ["one", "text.en", "two"]
 
-    def test_a_killed_worker_loses_nothing(self, small_bundle: Path, source: Path, cluster: Cluster) -> None:
-        one, two = source.with_name("one"), source.with_name("two")
-        common = ("translate", small_bundle, "--input", source, "--threads", "1", "--beam", "8", "--output")
-        assert run(*common, one).exit_code == 0
+    def test_a_killed_worker_loses_nothing(
+        self, small_bundle: Path, source: Path, cluster: Cluster, expected: bytes
+    ) -> None:
+        two, common = source.with_name("two"), ("translate", small_bundle, "--input", source, *WIDE)
         first, killed = source.with_name("two.blocks") / f"{0:08}", []
 
         def kill_a_worker(process: int) -> None:
@@ -119,12 +125,12 @@ class TestCluster:
 
         code, messages = interrupted(first.exists, *common, two, *on(cluster), interrupt=kill_a_worker)
         assert (code, len(killed)) == (0, 1), messages
-        assert two.read_bytes() == one.read_bytes()
+        assert two.read_bytes() == expected
 
-    def test_a_killed_command_is_continued(self, small_bundle: Path, source: Path, cluster: Cluster) -> None:
-        one, two = source.with_name("one"), source.with_name("two")
-        common = ("translate", small_bundle, "--input", source, "--threads", "1", "--beam", "8", "--output")
-        assert run(*common, one).exit_code == 0
+    def test_a_killed_command_is_continued(
+        self, small_bundle: Path, source: Path, cluster: Cluster, expected: bytes
+    ) -> None:
+        two, common = source.with_name("two"), ("translate", small_bundle, "--input", source, *WIDE)
         blocks = source.with_name("two.blocks")
         code, _ = interrupted((blocks / f"{1:08}").exists, *common, two, *on(cluster), interrupt=kill)
         done = sum(path.stem.isdigit() for path in blocks.iterdir())
@@ -138,7 +144,7 @@ class TestCluster:
         assert again.returncode == 0, again.stderr
         lines = sum(len((kept / path.name).read_bytes().splitlines()) for path in kept.glob("0*"))
         assert f"{lines:,} of {len(LINES):,} lines …" in again.stderr
-        assert two.read_bytes() == one.read_bytes()
+        assert two.read_bytes() == expected
 
     def test_mistakes_in_workers_are_told_in_a_sentence(
         self, small_bundle: Path, source: Path, cluster: Cluster

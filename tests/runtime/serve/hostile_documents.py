@@ -56,26 +56,8 @@ def raw_member(
     """A zip file whose directory says what it likes about ``word/document.xml``."""
     name, claimed = b"word/document.xml", len(data) if size is None else size
     local = struct.pack("<4s5H3I2H", b"PK\3\4", 46, flags, method, 0, 33, 0, len(data), claimed, len(name), 0) + name
-    entry = struct.pack(
-        "<4s6H3I5H2I",
-        b"PK\1\2",
-        46,
-        46,
-        flags,
-        method,
-        0,
-        33,
-        0,
-        len(data),
-        claimed,
-        len(name),
-        len(extra),
-        0,
-        0,
-        0,
-        0,
-        0,
-    )
+    numbers = (46, 46, flags, method, 0, 33, 0, len(data), claimed, len(name), len(extra), 0, 0, 0, 0, 0)
+    entry = struct.pack("<4s6H3I5H2I", b"PK\1\2", *numbers)
     folder = (entry + name + extra) * times
     end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, times, times, len(folder), len(local) + len(data), 0)
     return local + data + folder + end
@@ -94,17 +76,6 @@ def with_flag(content: bytes) -> bytes:
     data[6] |= 1
     data[data.index(b"PK\1\2") + 8] |= 1
     return bytes(data)
-
-
-def laughs(kind: str) -> bytes:
-    entities = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10 if n else "x"}">' for n in range(10))
-    types = {
-        "laughs": word("<w:p><w:r><w:t>&e9;</w:t></w:r></w:p>", f"<!DOCTYPE x [{entities}]>"),
-        "external": word(PARAGRAPH, '<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]>'),
-        "parameter": word(PARAGRAPH, '<!DOCTYPE x [<!ENTITY % e SYSTEM "http://127.0.0.1:1/"> %e;]>'),
-        "type": word(PARAGRAPH, '<!DOCTYPE x SYSTEM "http://127.0.0.1:1/x.dtd">'),
-    }
-    return zipped({"word/document.xml": types[kind]})
 
 
 def po(text: str) -> bytes:
@@ -135,10 +106,6 @@ REFUSED: dict[str, tuple[str, Make]] = {
     "60 MiB of one text": ("docx", lambda: docx(f"<w:p><w:r><w:t>{'a ' * 30_000_000}</w:t></w:r></w:p>")),
     "250 MiB beside": ("odt", lambda: zipped({"content.xml": "<x/>", "x": bytes(250 * 2**20)})),
     # XML
-    "a billion": ("docx", lambda: laughs("laughs")),
-    "external entity": ("docx", lambda: laughs("external")),
-    "external parameter": ("docx", lambda: laughs("parameter")),
-    "external type": ("docx", lambda: laughs("type")),
     "UTF-7": ("docx", utf_7),
     "UTF-32": ("docx", lambda: encoded("utf-32")),
     "EBCDIC": ("docx", lambda: encoded("cp037", "IBM037")),
@@ -161,9 +128,6 @@ REFUSED: dict[str, tuple[str, Make]] = {
     "UTF-16 text": ("md", lambda: "a dog".encode("utf-16")),
     "long text": ("txt", lambda: b"a dog " * 100_000),
     "long word": ("txt", lambda: b"a" * 500_000),
-    "many tags": ("html", lambda: b"<b>a" * 2_000_000),
-    "many links": ("md", lambda: b"[a](b) " * 1_200_000),
-    "many lines": ("md", lambda: b"- a\n" * 2_000_000),
     "many cues": ("srt", lambda: b"1\n0:1 --> 0:2\na\n\n" * 400_000),
     "elements inside each other": ("html", lambda: b"<b>a" * 50_000),
     "broken messages": ("po", lambda: po('msgid "a\nmsgstr ""\n')),
@@ -172,6 +136,11 @@ REFUSED: dict[str, tuple[str, Make]] = {
 """Kind of each document, and what makes it."""
 LONG = {"long text", "long word", "elements inside each other", "many directives"}
 """Those that are whole, and only have more characters than a server takes."""
+SLOW = {
+    *("60 MiB of one text", "250 MiB beside", "many attributes", "many names"),
+    *("a million comments", "a million elements"),
+}
+"""Others that take seconds to make or to refuse."""
 
 TRANSLATED: dict[str, tuple[str, Make]] = {
     "zip files inside each other": ("docx", nested_zip),
@@ -199,7 +168,7 @@ TRANSLATED: dict[str, tuple[str, Make]] = {
     ),
     "elements around a word": ("html", lambda: b"<p>the " + b"<b>" * 2000 + b"dog" + b"</b>" * 2000 + b" runs.</p>"),
     "elements around nothing": ("html", lambda: b"<p>the dog " + b"<b></b>" * 2000 + b" runs.</p>"),
-    "paragraphs without end": ("html", lambda: b"<p>" * 20_000 + b"a dog"),
+    "paragraphs without end": ("html", lambda: b"<p>" * 5_000 + b"a dog"),
     "quotes without end": ("html", lambda: b"a dog " + b'<a b="' * 1000),
     "comment without end": ("html", lambda: b"a dog <!--" + b"<!-- " * 20_000),
     "attributes without end": ("html", lambda: b"a dog <a " + b"a=1 " * 2000),

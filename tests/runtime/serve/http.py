@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 import threading
 import time
@@ -19,6 +20,7 @@ from typing import Any
 
 from edgeformer_runtime.serve.app import make_context
 from edgeformer_runtime.serve.context import Context
+from edgeformer_runtime.serve.middleware import JsonLines
 from edgeformer_runtime.serve.server import Server, bind
 from edgeformer_runtime.serve.settings import ServeSettings
 
@@ -86,12 +88,14 @@ class Client:
                 connection.sock.shutdown(socket.SHUT_RDWR)
             connection.close()
 
-    def upload(self, path: str, name: str, content: bytes, **fields: str) -> Answer:
+    def upload(
+        self, path: str, name: str, content: bytes, headers: Mapping[str, str] | None = None, /, **fields: str
+    ) -> Answer:
         disposition = "--b\r\nContent-Disposition: form-data; name="
         parts = [f'{disposition}"{key}"\r\n\r\n{value}\r\n' for key, value in fields.items()]
         head = f'{disposition}"file"; filename="{name}"\r\n\r\n'
         body = "".join(parts).encode() + head.encode() + content + b"\r\n--b--\r\n"
-        return self.ask(path, body, content_type="multipart/form-data; boundary=b")
+        return self.ask(path, body, content_type="multipart/form-data; boundary=b", **(headers or {}))
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
@@ -100,6 +104,29 @@ def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
     while not condition():
         assert time.monotonic() < deadline, "this has not come about"
         time.sleep(0.001)
+
+
+@contextmanager
+def logged_lines() -> Iterator[list[str]]:
+    """Lines of the servers' log within the block."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(JsonLines().format(record))  # type: ignore[method-assign]  # the usual way
+    log = logging.getLogger("edgeformer.serve")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield lines
+    finally:
+        log.removeHandler(handler)
+
+
+def half_a_request(url: str, path: str = "/translate") -> socket.socket:
+    """Send a request without the end of its body."""
+    connection = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=60)
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
+    connection.sendall(head.encode())
+    return connection
 
 
 @contextmanager

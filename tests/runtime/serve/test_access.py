@@ -46,11 +46,8 @@ def test_links_have_the_scheme_of_the_proxy_and_limits_the_address(small_bundle:
             for spoofed, address in (("1.1.1.1", "2.2.2.2"), ("3.3.3.3", "2.2.2.2"), ("1.1.1.1", "4.4.4.4"))
         ]
         assert statuses == [200, 429, 200]
-        disposition = "--b\r\nContent-Disposition: form-data; name="
-        fields = f'{disposition}"source"\r\n\r\nen\r\n{disposition}"target"\r\n\r\nfr\r\n'
-        upload = f'{disposition}"file"; filename="a.txt"\r\n\r\n7\r\n{fields}--b--\r\n'.encode()
-        kind = "multipart/form-data; boundary=b"
-        answer = client.ask("/translate_file", upload, content_type=kind, x_forwarded_proto="https")
+        headers = {"x_forwarded_proto": "https"}
+        answer = client.upload("/translate_file", "a.txt", b"7", headers, source="en", target="fr")
         assert answer.json["translatedFileUrl"].startswith("https://127.0.0.1")
 
 

@@ -130,25 +130,22 @@ def test_more_connections_than_descriptors_are_no_end_of_the_server(bundle: Path
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-@pytest.mark.parametrize("is_slow", [True, False])
-def test_a_client_that_does_not_read_is_dropped_but_a_slow_one_is_not(bundle: Path, is_slow: bool) -> None:
+def test_a_client_that_does_not_read_is_dropped_but_a_slow_one_is_not(bundle: Path) -> None:
     text = "dog " * 5_000_000
     content = json.dumps({"texts": [text], "source": "fr", "target": "fr"}).encode()
-    with serving(bundle, request_seconds=2, max_body=2**26) as client, connect(client) as connection:
-        connection.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(content))
-        connection.sendall(content)
-        time.sleep(0 if is_slow else 8)
-        received, began = 0, time.monotonic()
-        while part := connection.recv(2**21):
+    head = b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(content)
+    with serving(bundle, request_seconds=5, max_body=2**26) as client, connect(client) as slow, connect(client) as idle:
+        for connection in (slow, idle):
+            connection.sendall(head + content)
+            assert connection.recv(1)
+        received, began = 1, time.monotonic()
+        while received <= len(text) and (part := slow.recv(2**21)):
             received += len(part)
-            time.sleep(0.000_000_4 * len(part) if is_slow else 0)
-            if received > len(text):
-                break
-    if is_slow:
+            time.sleep(0.000_000_3 * len(part))
         assert received > len(text)
-        assert time.monotonic() - began > 6
-    else:
-        assert 0 < received < len(text)  # what was on its way
+        assert time.monotonic() - began > 5.5
+        arrived = sum(map(len, iter(lambda: idle.recv(2**21), b"")))
+    assert 0 < arrived < len(text)  # what was on its way
 
 
 @pytest.mark.parametrize(
@@ -186,8 +183,6 @@ def test_names_of_files_neither_leave_their_folder_nor_become_headers(client: Cl
         ("..\\..\\x.txt", "x_fr.txt"),
         ("a%0d%0aSet-Cookie: x=1.txt", "a_0d_0aSet-Cookie__x_1_fr.txt"),
         ('a\\"; filename=b.txt', "a___filename_b_fr.txt"),
-        ("\x00.txt", "__fr.txt"),
-        ("\u202etxt.exe.txt", "_txt.exe_fr.txt"),
     ):
         url = client.upload("/translate_file", name, b"7", source="en", target="fr").json["translatedFileUrl"]
         answer = client.get(url.removeprefix(client.url))
@@ -196,9 +191,3 @@ def test_names_of_files_neither_leave_their_folder_nor_become_headers(client: Cl
         assert answer.headers["content-type"] == "application/octet-stream"
     for path in ("..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/passwd", "%00", "%ff", "0" * 3000, f"{'0' * 36}.%2e%2e"):
         assert client.get(f"/download_file/{path}").status in (400, 404)
-
-
-def test_no_site_may_send_credentials(client: Client) -> None:
-    headers = client.get("/languages", origin="https://example.com").headers
-    assert headers["access-control-allow-origin"] == "*"
-    assert "access-control-allow-credentials" not in headers

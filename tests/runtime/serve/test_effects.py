@@ -5,18 +5,13 @@ The settings themselves say what must be tested: a new one without an entry here
 
 from __future__ import annotations
 
-import json
-import logging
 import re
-import signal
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field, fields
-from http.client import HTTPConnection
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,9 +25,17 @@ from edgeformer_runtime.serve.batching import MAX_BATCHES
 from edgeformer_runtime.serve.server import bind
 from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
 from tests.commands import run
-from tests.runtime.serve.http import Client, serving, wait_until
-from tests.runtime.serve.test_server import command, get, wait_until_ready
-from tests.runtime.serve.test_shutdown import answered, send
+from tests.runtime import test_signature
+from tests.runtime.serve import (
+    test_access,
+    test_connections,
+    test_libretranslate,
+    test_server,
+    test_shutdown,
+    test_stored_files,
+    test_v1,
+)
+from tests.runtime.serve.http import Client, logged_lines, serving, wait_until
 from tests.runtime.test_workspace import bundle_between
 
 TEXT = "The old dog runs."
@@ -50,8 +53,6 @@ class Effect:
     """What it sees without the setting; ``...`` if that depends on the machine."""
     changed: Any
     """What it sees with it."""
-    base: dict[str, Any] = field(default_factory=dict)
-    """Settings of both servers."""
 
 
 def translate(client: Client, *texts: str, **values: Any) -> int:
@@ -94,7 +95,7 @@ def has_waited(client: Client) -> bool:
 
 def threads_of_model(client: Client) -> int:
     assert is_served(client)
-    return sum(thread.name.startswith("translate en-fr ") for thread in threading.enumerate())
+    return len(client.context.service._batchers["en-fr"]._threads)
 
 
 def open_models(client: Client) -> int:
@@ -108,11 +109,6 @@ def threads_of_operators(client: Client) -> int:
         return translator.session.threads
 
 
-def forwarded(client: Client) -> list[int]:
-    body = {"q": TEXT, "source": "en", "target": "fr"}
-    return [client.json("/translate", body, x_forwarded_for=f"10.0.0.{number}").status for number in range(2)]
-
-
 def alternatives(client: Client) -> int:
     return client.form("/translate", q=TEXT, source="en", target="fr", alternatives="1").status
 
@@ -121,71 +117,11 @@ def upload(client: Client) -> int:
     return client.upload("/translate_file", "a.txt", TEXT.encode(), source="en", target="fr").status
 
 
-def uploaded_to(folder: Path) -> Callable[[Client], int]:
-    folder.mkdir()
-
-    def seen(client: Client) -> int:
-        assert upload(client) == 200
-        return len(list(folder.rglob("*.*")))
-
-    return seen
-
-
-def names_host(client: Client) -> bool:
-    """Whether the link to a translated file has the name by which the client calls the server."""
-    connection = HTTPConnection(client.url.removeprefix("http://"), timeout=60)
-    head = "--b\r\nContent-Disposition: form-data; name="
-    parts = [f'{head}"source"\r\n\r\nen\r\n', f'{head}"target"\r\n\r\nfr\r\n']
-    parts += [f'{head}"file"; filename="a.txt"\r\n\r\n{TEXT}\r\n--b--\r\n']
-    headers = {"Content-Type": "multipart/form-data; boundary=b", "Host": "example.org"}
-    with closing(connection):
-        connection.request("POST", "/translate_file", "".join(parts), headers)
-        return str(json.loads(connection.getresponse().read())["translatedFileUrl"]).startswith("http://example.org/")
-
-
-def is_oldest_connection_closed(client: Client) -> bool:
-    address = ("127.0.0.1", int(client.url.rpartition(":")[2]))
-    with ExitStack() as stack:
-        first, *_ = (stack.enter_context(socket.create_connection(address, timeout=20)) for _ in range(4))
-        try:
-            return first.recv(1) == b""
-        except ConnectionResetError:
-            return True
-        except TimeoutError:
-            return False
-
-
-def longest_output(client: Client) -> tuple[int, bool]:
-    """Whether a request may ask for three tokens, and whether one that does not ask gets more than one."""
-    body = {"texts": [TEXT], "source": "en", "target": "fr"}
-    (text,) = client.json("/v1/translate", body).json["translations"]
-    return translate(client, options={"max_length": 3}), len(text["text"].split()) > 1
-
-
-def streams_at_a_time(client: Client) -> int:
-    """Threads that streams have, if six are read at once."""
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(lambda number: translate(client, *[TEXT] * 5, stream=True), range(6)))
-    return sum(thread.name.startswith("stream") for thread in threading.enumerate())
-
-
-def suggest(client: Client) -> int:
-    return client.json("/suggest", {"q": TEXT, "s": "Le chien.", "source": "en", "target": "fr"}).status
-
-
 def logged(client: Client) -> int:
-    records: list[logging.LogRecord] = []
-    handler = logging.Handler()
-    handler.emit = records.append  # type: ignore[assignment,method-assign]  # the usual way
-    log = logging.getLogger("edgeformer.serve")
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    client.get("/health")
-    deadline = time.monotonic() + 60  # the line is written after the answer
-    while not records and time.monotonic() < deadline and client.context.settings.access_log:
-        time.sleep(0.01)
-    log.removeHandler(handler)
-    return len(records)
+    with logged_lines() as lines:
+        client.get("/health")
+        wait_until(lambda: lines or not client.context.settings.access_log)  # it is written after the answer
+    return len(lines)
 
 
 def key_file(folder: Path) -> Path:
@@ -194,19 +130,8 @@ def key_file(folder: Path) -> Path:
     return path
 
 
-def public_key(folder: Path) -> Path:
-    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
-    ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")
-    public = ed25519.Ed25519PrivateKey.generate().public_key()
-    path = folder / "key.pub"
-    path.write_bytes(public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo))
-    return path
-
-
 EFFECTS: dict[str, Callable[[Path], Effect]] = {
     "access_log": lambda folder: Effect(True, logged, 0, 1),
-    "allowed_hosts": lambda folder: Effect(("example.org",), names_host, False, True),
-    "api_keys": lambda folder: Effect(key_file(folder), translate, 200, 401),
     "batch.delay": lambda folder: Effect(0.3, has_waited, ..., True),
     "batch.max_positions": lambda folder: Effect(1, batches, 1, 3),
     "batch.max_queue": lambda folder: Effect(0, translate, 200, 503),
@@ -215,27 +140,14 @@ EFFECTS: dict[str, Callable[[Path], Effect]] = {
     "client_files_quota": lambda folder: Effect(1, upload, 200, 413),
     "device": lambda folder: Effect("cuda", is_served, True, False),  # none, or heads that it has no kernels for
     "files": lambda folder: Effect(False, upload, 200, 403),
-    "files_folder": lambda folder: Effect(folder / "files", uploaded_to(folder / "files"), 0, 1),
     "files_quota": lambda folder: Effect(1, upload, 200, 413),
     "max_alternatives": lambda folder: Effect(0, alternatives, 200, 400),
-    "max_body": lambda folder: Effect(10, translate, 200, 413),
     "max_characters": lambda folder: Effect(3, translate, 200, 400),
-    "max_beam": lambda folder: Effect(1, lambda client: translate(client, options={"beam_size": 2}), 200, 400),
-    "max_connections": lambda folder: Effect(2, is_oldest_connection_closed, ..., True),
-    "max_output_tokens": lambda folder: Effect(1, longest_output, (200, True), (400, False)),
-    "max_sentences": lambda folder: Effect(1, lambda client: translate(client, "The dog runs. The sea."), 200, 400),
-    "max_streams": lambda folder: Effect(1, streams_at_a_time, ..., 1),
-    "max_upload": lambda folder: Effect(10, upload, 200, 413),
     "max_texts": lambda folder: Effect(1, lambda client: translate(client, "a", "b"), 200, 400),
     "memory": lambda folder: Effect(500_000, open_models, 2, 1),
-    "metrics_token": lambda folder: Effect("secret", lambda client: client.get("/metrics").status, 200, 401),
     "page": lambda folder: Effect(False, lambda client: client.get("/").status, 200, 404),
-    "rate_limit": lambda folder: Effect(1, forwarded, [200, 200], [200, 429]),
     "request_seconds": lambda folder: Effect(0.001, is_served, True, False),
-    "suggestions": lambda folder: Effect(folder / "suggestions", suggest, 403, 200),
     "threads": lambda folder: Effect(3, threads_of_operators, 1, 3),
-    "trusted_keys": lambda folder: Effect((public_key(folder),), is_served, True, False),
-    "trusted_proxies": lambda folder: Effect(1, forwarded, [200, 429], [200, 200], {"rate_limit": 1}),
 }
 """Settings of a server in this process, by name; those of batches are of ``batch``."""
 
@@ -265,41 +177,28 @@ def check_port(folder: Path) -> None:
         assert listener.getsockname()[1] == port
 
 
-def check_workers(folder: Path) -> None:
-    children = Path("/proc/self/task")
-    if not children.exists():
-        pytest.skip("processes are listed on Linux only")
-    with command(folder, "--workers", "3", "--metrics-token", "x") as (process, url, _):
-        wait_until_ready(url)
-        tasks = Path(f"/proc/{process.pid}/task").iterdir()
-        names = [
-            Path(f"/proc/{pid}/cmdline").read_bytes()
-            for task in tasks
-            for pid in (task / "children").read_text().split()
-        ]
-        assert sum(b"spawn_main" in name for name in names) == 3
-
-
-def check_shutdown_seconds(folder: Path) -> None:
-    with command(folder, "--shutdown-timeout", "1", "--max-beam", "32") as (process, url, _):
-        wait_until_ready(url)
-        connection = HTTPConnection(url.removeprefix("http://"), timeout=120)
-        send(connection, *["A dog runs."] * 500, options={"beam_size": 32, "min_length": 60})
-        wait_until(lambda: "edgeformer_requests_in_flight 2.0" in get(url + "/metrics"))
-        process.send_signal(signal.SIGTERM)
-        began = time.monotonic()
-        assert answered(connection)[0] == 503
-        assert time.monotonic() - began < ServeSettings.shutdown_seconds - 5
-
-
-PROCESS = {
-    "bundles": check_bundles,
-    "host": check_host,
-    "port": check_port,
-    "shutdown_seconds": check_shutdown_seconds,
-    "workers": check_workers,
-}
+PROCESS = {"bundles": check_bundles, "host": check_host, "port": check_port}
 """Settings of the process and its port."""
+ELSEWHERE = {
+    "api_keys": test_libretranslate.test_keys_and_rates,
+    "allowed_hosts": test_stored_files.test_nothing_is_stored_for_equal_languages_and_links_name_this_server,
+    "files_folder": test_stored_files.test_nothing_is_stored_for_equal_languages_and_links_name_this_server,
+    "max_beam": test_v1.test_a_request_cannot_ask_for_more_work_than_the_server_permits,
+    "max_body": test_server.test_large_requests_are_refused_before_they_are_read,
+    "max_connections": test_connections.test_connections_that_wait_for_their_client_make_room_for_others,
+    "max_output_tokens": test_v1.test_a_request_cannot_ask_for_more_work_than_the_server_permits,
+    "max_sentences": test_v1.test_a_request_has_a_limited_number_of_sentences_and_tokens,
+    "max_streams": test_v1.test_streams_take_turns,
+    "max_upload": test_server.test_large_requests_are_refused_before_they_are_read,
+    "metrics_token": test_server.test_measurements,
+    "rate_limit": test_access.test_links_have_the_scheme_of_the_proxy_and_limits_the_address,
+    "shutdown_seconds": test_shutdown.test_what_takes_longer_than_the_time_to_shut_down_is_refused,
+    "suggestions": test_libretranslate.test_suggestions_are_off_or_appended_to_a_file,
+    "trusted_keys": test_signature.test_other_keys_and_no_keys_trust_nothing,
+    "trusted_proxies": test_access.test_links_have_the_scheme_of_the_proxy_and_limits_the_address,
+    "workers": test_server.test_a_process_that_dies_is_replaced,
+}
+"""Settings whose effects other tests see."""
 
 NAMES = sorted(
     [setting.name for setting in fields(ServeSettings) if setting.name != "batch"]
@@ -319,17 +218,28 @@ def changed(name: str, value: Any) -> dict[str, Any]:
     return {"batch": BatchLimits(**{name.removeprefix("batch."): value})} if "." in name else {name: value}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_setting_has_an_effect(folder: Path, tmp_path: Path, name: str) -> None:
+@pytest.fixture(scope="module")
+def seen_by_default(folder: Path) -> Iterator[Callable[[Callable[[Client], Any]], Any]]:
+    """What a client of a server without settings sees."""
+    with serving(folder) as client:
+        yield cache(lambda seen: seen(client))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ELSEWHERE])
+def test_every_setting_has_an_effect(
+    folder: Path, tmp_path: Path, name: str, seen_by_default: Callable[[Callable[[Client], Any]], Any]
+) -> None:
     assert name in EFFECTS.keys() | PROCESS.keys(), f"say what `{name}` changes"
     if name in PROCESS:
         PROCESS[name](folder)
         return
     effect = EFFECTS[name](tmp_path)
-    if effect.default is not ...:
-        with serving(folder, **effect.base) as client:
+    if effect.default is not ... and effect.seen is not batches:
+        assert seen_by_default(effect.seen) == effect.default
+    elif effect.default is not ...:
+        with serving(folder) as client:
             assert effect.seen(client) == effect.default
-    with serving(folder, **{**effect.base, **changed(name, effect.value)}) as client:
+    with serving(folder, **changed(name, effect.value)) as client:
         assert effect.seen(client) == effect.changed
 
 

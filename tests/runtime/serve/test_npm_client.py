@@ -16,6 +16,8 @@ from tests.npm import node_with
 from tests.runtime.serve.http import Client, serving
 from tests.runtime.test_workspace import bundle_between
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import { Translate } from "translate";
 const { url, key, texts, to } = JSON.parse(process.argv[2]);

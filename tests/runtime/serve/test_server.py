@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import signal
@@ -25,11 +24,10 @@ import pytest
 
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.serve.metrics import FOLDER_VARIABLE
-from edgeformer_runtime.serve.middleware import JsonLines
 from edgeformer_runtime.serve.server import Server, _serve_here, bind
 from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
 from tests.commands import error
-from tests.runtime.serve.http import serving, wait_until
+from tests.runtime.serve.http import half_a_request, logged_lines, serving, wait_until
 from tests.runtime.test_workspace import bundle_between, replace_bundle
 
 TEXT = "The old dog runs."
@@ -118,7 +116,7 @@ def test_large_requests_are_refused_before_they_are_read(small_bundle: Path) -> 
 def test_a_full_queue_and_slow_requests_are_errors_of_their_own(small_bundle: Path) -> None:
     limits = BatchLimits(max_queue=1, max_sentences=1, delay=0)
     with serving(small_bundle, batch=limits, request_seconds=600) as client:
-        long = body(*["A dog runs."] * 300)
+        long = body(*["A dog runs."] * 150)
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(client.json, "/v1/translate", long)
             wait_until(lambda: client.waiting(small_bundle.name))
@@ -242,31 +240,15 @@ def test_a_thread_that_translates_waits_little_for_others(small_bundle: Path, mo
     assert found[0] <= 0.001 < before
 
 
-def test_logs_are_lines_of_json_without_texts(small_bundle: Path, caplog_lines: list[str]) -> None:
-    with serving(small_bundle, access_log=True) as client:
+def test_logs_are_lines_of_json_without_texts(small_bundle: Path) -> None:
+    with logged_lines() as lines, serving(small_bundle, access_log=True) as client:
         client.json("/v1/translate", body("secret text"))
         client.get("/secret/path?q=secret")
-    first, second = map(json.loads, caplog_lines)
+    first, second = map(json.loads, lines)
     assert (first["event"], first["path"], first["status"]) == ("request", "/v1/translate", 200)
     assert (first["texts"], first["characters"], first["model"]) == (1, 11, small_bundle.name)
     assert (second["path"], second["status"]) == ("other", 404)
-    assert not any("secret" in line for line in caplog_lines)
-
-
-@pytest.fixture
-def caplog_lines() -> Iterator[list[str]]:
-    """Lines of the server's log."""
-    lines: list[str] = []
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            lines.append(JsonLines().format(record))
-
-    log, handler = logging.getLogger("edgeformer.serve"), Handler()
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    yield lines
-    log.removeHandler(handler)
+    assert not any("secret" in line for line in lines)
 
 
 def test_sigterm_answers_what_was_accepted(small_bundle: Path) -> None:
@@ -275,14 +257,14 @@ def test_sigterm_answers_what_was_accepted(small_bundle: Path) -> None:
         assert "en -> fr, fp32" in lines[1]
         assert lines[-1].startswith(f"  curl {url}/translate")
         with ThreadPoolExecutor(1) as pool:
-            answer = pool.submit(post, url + "/v1/translate", body(*["A dog runs."] * 200))
+            answer = pool.submit(post, url + "/v1/translate", body(*["A dog runs."] * 100))
             wait_until(lambda: "edgeformer_requests_in_flight 2.0" in get(url + "/metrics"))
             process.send_signal(signal.SIGTERM)
-            assert len(answer.result(120)["translations"]) == 200
+            assert len(answer.result(120)["translations"]) == 100
         assert process.wait(120) == 0
         assert process.stderr is not None
         logged = [json.loads(line) for line in process.stderr]
-        assert logged[-1]["texts"] == 200
+        assert logged[-1]["texts"] == 100
 
 
 @pytest.mark.slow
@@ -375,14 +357,6 @@ def test_ready_says_no_while_the_server_shuts_down(small_bundle: Path) -> None:
         client.context.is_draining = True
         answer = client.get("/ready")
         assert (answer.status, answer.json) == (503, {"status": "draining"})
-
-
-def half_a_request(url: str) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=60)
-    connection.sendall(
-        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
-    )
-    return connection
 
 
 def test_a_request_that_does_not_arrive_ends(small_bundle: Path) -> None:

@@ -1,11 +1,9 @@
-"""What every response has, what is measured, and what is removed after a while."""
+"""What every response has, and what is measured."""
 
 from __future__ import annotations
 
 import gc
 import json
-import logging
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +14,8 @@ import pytest
 from starlette.requests import Request
 
 from edgeformer_runtime.serve.batching import BatchReport, QueueFullError
-from edgeformer_runtime.serve.files.stored_files import KEPT_SECONDS
 from edgeformer_runtime.serve.metrics import Metrics
-from edgeformer_runtime.serve.middleware import JsonLines
-from tests.runtime.serve.http import Answer, Client, serving
+from tests.runtime.serve.http import Answer, Client, logged_lines, serving, wait_until
 from tests.runtime.test_workspace import bundle_between
 
 TEXT = "The old dog runs."
@@ -70,35 +66,10 @@ def test_no_response_lacks_a_header_that_protects(client: Client) -> None:
 
 
 def test_every_request_has_an_id_of_its_own_which_the_log_has_too(client: Client) -> None:
-    lines: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: lines.append(JsonLines().format(record))  # type: ignore[method-assign]  # the usual way
-    log = logging.getLogger("edgeformer.serve")
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    try:
+    with logged_lines() as lines:
         ids = [client.get("/health").headers["x-request-id"] for _ in range(20)]
-        deadline = time.monotonic() + 60  # a line is written after its answer
-        while not all(any(number in line for line in lines) for number in ids) and time.monotonic() < deadline:
-            time.sleep(0.01)
-    finally:
-        log.removeHandler(handler)
+        wait_until(lambda: {json.loads(line)["id"] for line in lines} >= set(ids))  # written after the answer
     assert len(set(ids)) == len(ids)
-    assert {json.loads(line)["id"] for line in lines} >= set(ids)
-
-
-def test_translated_files_are_removed_after_their_time(bundle: Path, tmp_path: Path) -> None:
-    with serving(bundle, files_folder=tmp_path) as client:
-        upload(client)
-        (first,) = tmp_path.rglob("*.*")
-        now = time.time()
-        os.utime(first, (now, now - KEPT_SECONDS + 120))
-        upload(client)
-        assert first.exists()
-        os.utime(first, (now, now - KEPT_SECONDS - 1))
-        upload(client)
-        assert not first.exists()
-        assert len(list(tmp_path.rglob("*.*"))) == 2
 
 
 def test_every_figure_of_a_batch_is_measured_as_itself() -> None:
@@ -129,9 +100,8 @@ def test_the_latency_of_a_request_is_that_of_its_path(client: Client) -> None:
     began = time.monotonic()
     client.get("/health")
     longest = time.monotonic() - began
-    deadline = began + 60
-    while (after := of_health())[0] == before[0] and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: of_health()[0] > before[0])
+    after = of_health()
     assert after[0] == before[0] + 1
     assert 0 < after[1] - before[1] <= longest + 1
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from edgeformer_runtime.serve.batching import QueueFullError
-from tests.runtime.serve.http import Answer, Client, serving
+from tests.runtime.serve.http import Answer, Client, half_a_request, serving
 from tests.runtime.test_workspace import bundle_between
 
 PAIR = {"source": "en", "target": "fr"}
@@ -64,7 +63,7 @@ def statuses(bundles: Path) -> Statuses:
         seen["/ready"].add(str(client.get("/ready").status))
     settings = {"request_seconds": 0.3, "suggestions": bundles / "suggestions"}
     with serving(bundles / "en-fr", **settings) as client, ThreadPoolExecutor() as pool:
-        for path, late in zip(FIELDS, pool.map(lambda path: half_a_request(client, path), FIELDS), strict=True):
+        for path, late in zip(FIELDS, pool.map(lambda path: late_status(client, path), FIELDS), strict=True):
             seen[path].add(late)
     return seen
 
@@ -113,10 +112,8 @@ def broken(owner: object, name: str, error: Exception) -> Iterator[None]:
         yield
 
 
-def half_a_request(client: Client, path: str) -> str:
-    with socket.create_connection(("127.0.0.1", int(client.url.rpartition(":")[2])), timeout=60) as connection:
-        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
-        connection.sendall(head.encode())
+def late_status(client: Client, path: str) -> str:
+    with half_a_request(client.url, path) as connection:
         return connection.recv(65536).decode().split()[1]
 
 

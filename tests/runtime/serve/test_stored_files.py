@@ -46,14 +46,20 @@ def test_the_oldest_files_of_a_client_and_of_all_make_room(tmp_path: Path) -> No
     assert refused.value.status == 413
 
 
-def test_old_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "kept"), [("\x00.txt", "__fr.txt"), ("\u202etxt.exe.txt", "_txt.exe_fr.txt")])
+def test_names_have_letters_digits_and_few_signs(tmp_path: Path, name: str, kept: str) -> None:
+    assert StoredFiles(tmp_path, 9, 9).store("client", name, "fr", b"x").partition(".")[2] == kept
+
+
+def test_old_files_are_removed(tmp_path: Path) -> None:
     files = StoredFiles(tmp_path, 2**20, 2**20)
     old = files.store("client", "a.txt", "fr", b"x")
     assert files.path(old).read_bytes() == b"x"
-    long_ago = time.time() - stored_files.KEPT_SECONDS - 1
-    os.utime(files.path(old), (long_ago, long_ago))
-    new = files.store("other", "a.txt", "fr", b"x")
-    assert names(tmp_path) == {new}
+    for seconds in (120, -1):
+        before, time_of_change = names(tmp_path), time.time() - stored_files.KEPT_SECONDS + seconds
+        os.utime(files.path(old), (time_of_change, time_of_change))
+        new = files.store("other", "a.txt", "fr", b"x")
+        assert names(tmp_path) == ({*before, new} if seconds > 0 else {*before, new} - {old})
 
 
 def test_a_folder_of_a_killed_server_is_removed_and_that_of_a_living_one_is_not(
@@ -87,18 +93,12 @@ def test_nothing_is_stored_for_equal_languages_and_links_name_this_server(small_
         same = client.upload("/translate_file", "a.txt", b"7", source="en", target="en")
         assert (same.status, "in the target language already" in same.error) == (400, True)
         assert names(tmp_path / "files") == set()
-        upload = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n7\r\n'
-        upload += b"".join(
-            b'--b\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n' % field
-            for field in ((b"source", b"en"), (b"target", b"fr"))
-        )
         for host, expected in (
             ("my.server:80", "http://my.server:80/"),
             ("evil.example", client.url + "/"),
             ("localhost:99", "http://localhost:99/"),
             ("10.1.2.3", "http://10.1.2.3/"),
         ):
-            answer = client.ask(
-                "/translate_file", upload + b"--b--\r\n", host=host, content_type="multipart/form-data; boundary=b"
-            )
+            answer = client.upload("/translate_file", "a.txt", b"7", {"host": host}, source="en", target="fr")
             assert answer.json["translatedFileUrl"].startswith(expected)
+        assert len(names(tmp_path / "files")) == 4

@@ -12,7 +12,6 @@ import pytest
 
 from edgeformer_runtime import CanceledError, InputError, OptionError, TimedOutError, Translator, in_thread
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.errors import DataError
 from edgeformer_runtime.text import Glossary, TextOptions, TextTranslator
 
 TEXTS = ["The old dog runs. The sea {name}.\n", "", "- The green river sings.\r\n", "42"]
@@ -109,13 +108,6 @@ class TestGlossaries:
         (expected,) = TextTranslator(translator, TextOptions(glossary=Glossary(terms))).translate([text])
         assert "toutou" in found.text
         assert found.text == expected.text
-
-    @pytest.mark.parametrize("wrong", ["dog", [("dog", "chien")], {"dog": 3}, {3: "chien"}])
-    def test_anything_else_is_an_error(self, translator: Translator, wrong: object) -> None:
-        with pytest.raises(OptionError, match="`glossary` must be a Glossary or a dictionary of texts"):
-            TextTranslator(translator, TextOptions(glossary=wrong))  # type: ignore[arg-type]
-        with pytest.raises(DataError, match="must not be blank"):
-            TextTranslator(translator, TextOptions(glossary={" ": "x"}))
 
 
 def test_words_and_sentences_have_spans_on_both_sides(texts: TextTranslator) -> None:
