@@ -15,7 +15,7 @@ from tests import amounts
 from tests.store import CPU_PRECISIONS, RunSettings, Store
 
 if TYPE_CHECKING:
-    from edgeformer.train.run import Run
+    from edgeformer.run.folder import Run
     from edgeformer_runtime.bundle.manifest import Precision
     from edgeformer_runtime.translator import Translator
 

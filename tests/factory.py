@@ -13,8 +13,9 @@ from torch.nn import functional
 from edgeformer.config import Recipe, recipe_from_tree
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.model.base import EncoderDecoder
-from edgeformer.train.checkpoints.weights import save_weights
-from edgeformer.train.run import Run, RunInfo
+from edgeformer.run.folder import Run
+from edgeformer.run.info import RunInfo
+from edgeformer.run.weights import save_weights
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.decoding.batching import pad
 from tests.variants import VARIANTS

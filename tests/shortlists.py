@@ -7,7 +7,7 @@ from typing import Unpack
 
 import numpy as np
 
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_export.export import write_graphs
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.shortlist.lists import never_generated

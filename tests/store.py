@@ -18,7 +18,7 @@ from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.precision import PRECISIONS, Precision, PrecisionTraits
 
 if TYPE_CHECKING:
-    from edgeformer.train.run import Run
+    from edgeformer.run.folder import Run
     from edgeformer_export.model_graphs import ModelGraphs
     from edgeformer_export.tracing.to_onnx import Traced
     from edgeformer_runtime.bundle.manifest import Target
@@ -62,7 +62,7 @@ class Store:
 
     def run(self, variant: str = "post_norm", **settings: Unpack[RunSettings]) -> Run:
         """Return a run of one of the variants in :data:`tests.variants.VARIANTS`."""
-        from edgeformer.train.run import Run
+        from edgeformer.run.folder import Run
 
         return Run.open(self._run(variant, settings))
 
@@ -122,7 +122,7 @@ class Store:
         return _made_once(self._folder / f"{variant}.{digest}", make)
 
     def _open_model_graphs(self, run: Path, target: Target, for_cuda: bool) -> ModelGraphs:
-        from edgeformer.train.run import Run
+        from edgeformer.run.folder import Run
         from edgeformer_export.model_graphs import ModelGraphs
 
         model_graphs = ModelGraphs(Run.open(run), target, for_cuda=for_cuda)
@@ -137,7 +137,7 @@ class Store:
         from edgeformer_export.tracing.to_onnx import Traced, to_onnx
 
         def trace(folder: Path) -> None:
-            from edgeformer.train.run import Run
+            from edgeformer.run.folder import Run
 
             traced = to_onnx(Run.open(run).load_model(), target, for_cuda=for_cuda)
             graphs = {file: ir.to_proto(graph).SerializeToString() for file, graph in traced.graphs.items()}

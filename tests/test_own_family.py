@@ -31,7 +31,7 @@ from edgeformer.families import Family, get_family, model_config, register
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.model.session import TorchSession
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_export.parity.comparison import compare_logits
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.precision import PRECISIONS

@@ -19,7 +19,7 @@ from edgeformer.model.session import TorchSession, TorchState
 from edgeformer.quality.evaluation import evaluate_texts
 from edgeformer.quality.perplexity import perplexity
 from edgeformer.quality.translators import open_translator, run_translator
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer.train.validation import Validator
 from edgeformer_export.export import export_run
 from edgeformer_export.model_graphs import ModelGraphs

@@ -224,7 +224,7 @@ def _require_same_tokenizers(bundles: Sequence[Bundle], against: Against) -> Non
         return
     if against.run is None:
         raise ConfigError("Peers need the weights; give the run that the bundle was exported from with --checkpoint.")
-    from edgeformer.train.run import Run
+    from edgeformer.run.folder import Run
 
     run = Run.open(against.run)
     if tuple(map(file_sha256, (run.source_tokenizer_path, run.target_tokenizer_path))) != hashes(first):

@@ -11,7 +11,7 @@ from edgeformer_runtime.cli import options
 
 if TYPE_CHECKING:
     from edgeformer.importers.read import Found
-    from edgeformer.train.run import Run
+    from edgeformer.run.folder import Run
 
 
 def _at_most_two(_: click.Context, __: click.Parameter, files: tuple[Path, ...]) -> tuple[Path, ...] | None:

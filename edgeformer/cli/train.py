@@ -14,7 +14,7 @@ from edgeformer_runtime.errors import missing_package
 
 if TYPE_CHECKING:
     from edgeformer.config import Recipe
-    from edgeformer.train.run import Run
+    from edgeformer.run.folder import Run
     from edgeformer.train.trainer import TrainResult
 
 _EPILOG = "\n  ".join(["\b\nRecipes:", *recipe_names()])
@@ -98,8 +98,8 @@ def _recipe(name: str | None, overrides: tuple[str, ...], init: Path | None) -> 
     """Read the recipe, and the run to start from."""
     if init is None:
         return (None if name is None else load_recipe(name, overrides)), None
+    from edgeformer.run.folder import Run
     from edgeformer.train.initial import fine_tuning_recipe
-    from edgeformer.train.run import Run
 
     run = Run.open(init)
     return fine_tuning_recipe(run, None if name is None else load_recipe(name), overrides), run

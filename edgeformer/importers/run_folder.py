@@ -15,8 +15,9 @@ from edgeformer.model.build import build_model
 from edgeformer.model.check import check_model
 from edgeformer.model.session import TorchSession
 from edgeformer.quality.evaluation import translate_all
-from edgeformer.train.checkpoints.weights import save_weights
-from edgeformer.train.run import MODEL_FILE, Run, RunInfo, library_versions, refuse_used
+from edgeformer.run.folder import MODEL_FILE, Run, refuse_used
+from edgeformer.run.info import RunInfo, library_versions
+from edgeformer.run.weights import save_weights
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.tokenizer import Tokenizer, special_tokens
 from edgeformer_runtime.translator import Translator

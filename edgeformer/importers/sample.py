@@ -13,7 +13,7 @@ from babel.dates import format_date
 
 from edgeformer.data.text import read_lines
 from edgeformer.errors import DataError
-from edgeformer.train.run import MAX_UNKNOWN
+from edgeformer.run.folder import MAX_UNKNOWN
 from edgeformer_runtime.tokenizer import Tokenizer
 
 SENTENCES = 256

@@ -18,7 +18,7 @@ from edgeformer_runtime.translator import AnyTranslator, Translator
 if TYPE_CHECKING:
     from edgeformer.model.base import EncoderDecoder
     from edgeformer.model.session import TorchSession
-    from edgeformer.train.run import Run
+    from edgeformer.run.folder import Run
 
 
 def is_bundle(path: Path) -> bool:
@@ -70,7 +70,7 @@ def open_translator(
 
     import torch
 
-    from edgeformer.train.run import Run
+    from edgeformer.run.folder import Run
 
     if device not in {"cpu", "cuda"} or (device == "cuda" and not torch.cuda.is_available()):
         raise DeviceError(

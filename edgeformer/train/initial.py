@@ -11,7 +11,8 @@ import msgspec
 
 from edgeformer.config import Recipe, apply_overrides, recipe_from_tree
 from edgeformer.errors import ConfigError
-from edgeformer.train.run import CHECKPOINT_FOLDER, INITIAL_FILE, Run, RunInfo, library_versions
+from edgeformer.run.folder import CHECKPOINT_FOLDER, INITIAL_FILE, Run
+from edgeformer.run.info import RunInfo, library_versions
 from edgeformer_runtime.tokenizer.tokenizer import read_content
 
 

@@ -11,8 +11,8 @@ from types import FrameType
 from typing import Literal
 
 from edgeformer.config import TrainConfig
+from edgeformer.run.info import Validation
 from edgeformer.train.checkpoints.averaging import best_steps
-from edgeformer.train.run import Validation
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

@@ -11,14 +11,15 @@ from lightning_fabric import Fabric
 from torch import Tensor
 
 from edgeformer.errors import TrainingError
+from edgeformer.run.folder import RESUME_FILE, Run
+from edgeformer.run.info import Validation
+from edgeformer.run.weights import save_weights
 from edgeformer.train.checkpoints.averaging import averaged_steps, best_steps, keep_only, weights_path
 from edgeformer.train.checkpoints.checkpoint import TrainingState
-from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.loop import Update
 from edgeformer.train.processes import agree
 from edgeformer.train.report.display import TrainingDisplay
 from edgeformer.train.report.metrics import MetricsLog
-from edgeformer.train.run import RESUME_FILE, Run, Validation
 from edgeformer.train.schedule import Schedule, learning_rate
 from edgeformer.train.stopping import Interrupted, SignalWatch, StopReason, limit_reached
 from edgeformer.train.validation import Validator

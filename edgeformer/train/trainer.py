@@ -22,10 +22,12 @@ from edgeformer.families import is_shipped, model_config
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.model.check import check_model
+from edgeformer.run.folder import AFTER_DIVERGENCE, INFO_FILE, RESUME_FILE, SAMPLE_SIZE, Run, refuse_used
+from edgeformer.run.info import RunInfo, Validation, library_versions
+from edgeformer.run.weights import load_weights
 from edgeformer.train.checkpoints.averaging import write_final_model
 from edgeformer.train.checkpoints.checkpoint import TrainingState
 from edgeformer.train.checkpoints.resume import limit_of_finished, require_checkpoint, resumable_recipe
-from edgeformer.train.checkpoints.weights import load_weights
 from edgeformer.train.cpu import prepare_for_cpu
 from edgeformer.train.initial import start_from
 from edgeformer.train.loop import build_optimizer, run_updates
@@ -34,17 +36,6 @@ from edgeformer.train.pretrain_checks import installed_checks, run_checks
 from edgeformer.train.processes import launch, process_rank, uses_bf16, world_size
 from edgeformer.train.report.display import TrainingDisplay
 from edgeformer.train.report.metrics import MetricsLog
-from edgeformer.train.run import (
-    AFTER_DIVERGENCE,
-    INFO_FILE,
-    RESUME_FILE,
-    SAMPLE_SIZE,
-    Run,
-    RunInfo,
-    Validation,
-    library_versions,
-    refuse_used,
-)
 from edgeformer.train.schedule import plan
 from edgeformer.train.stopping import Interrupted, LimitReached, StopReason, catch_signals, limit_reached
 from edgeformer.train.supervisor import Supervisor

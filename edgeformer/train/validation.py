@@ -15,8 +15,8 @@ from edgeformer.data.batches import EncodedPairs, evenly_spaced, in_order
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
 from edgeformer.quality.scores import score
+from edgeformer.run.info import Validation
 from edgeformer.train.loss import smoothed_cross_entropy
-from edgeformer.train.run import Validation
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions

@@ -19,7 +19,7 @@ from edgeformer.errors import ConfigError
 from edgeformer.quality.bootstrap import difference_interval, sentence_counts
 from edgeformer.quality.evaluation import translate_all
 from edgeformer.quality.scores import metrics, score
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_export.choice import Candidate, Choice, Objective, choose
 from edgeformer_export.export import ExportReport, ParityError, export_run, write_graphs
 from edgeformer_export.model_graphs import ModelGraphs

@@ -17,7 +17,7 @@ import onnx_ir as ir
 import edgeformer
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_export.card import model_card
 from edgeformer_export.choice import Choice
 from edgeformer_export.kernels.plan import make_plan

@@ -19,7 +19,7 @@ from edgeformer.importers.downloads import Downloaded, is_from
 from edgeformer.importers.read import fetch, is_record_of, read_model
 from edgeformer.importers.run_folder import SHORTLIST_FILE, write_run
 from edgeformer.importers.sample import own_text
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_export.export import export_run
 from edgeformer_export.sample import spread
 from edgeformer_export.shortlist.lists import IMPORTED, make_shortlist

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.check import check_model
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_export.passes.half import HalfPrecision
 from edgeformer_export.passes.heads import FuseHeads
 from edgeformer_export.passes.merge import MergeLinears

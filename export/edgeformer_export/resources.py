@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.selfcheck.memory import available_memory

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from edgeformer.model.base import EncoderDecoder
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime.decoding.forced_steps import Pair
 

@@ -11,7 +11,7 @@ from edgeformer.data.augment.load import load_with_copies
 from edgeformer.data.corpora import TextOrigin
 from edgeformer.errors import ConfigError, DataError
 from edgeformer.quality.evaluation import aligned_lines
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_runtime.translator import AnyTranslator
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import onnxruntime
 import pytest
 
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.selfcheck.golden import golden_cases
 from tests import factory

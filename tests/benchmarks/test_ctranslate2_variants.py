@@ -19,7 +19,7 @@ import torch
 from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import run_translator
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_bench.peers.base import PeerError
 from edgeformer_bench.peers.converted import side_names
 from edgeformer_bench.peers.ctranslate2 import CTranslate2Peer

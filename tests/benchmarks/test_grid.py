@@ -12,7 +12,7 @@ pytest.importorskip("onnxscript")
 from click.testing import CliRunner, Result
 
 from edgeformer.quality.bootstrap import Interval
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_bench import rounds
 from edgeformer_bench.grid import measure, models
 from edgeformer_bench.grid.__main__ import main

@@ -28,8 +28,8 @@ from edgeformer.importers.marian.options import OPTIONS, model_config, read_opti
 from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import run_translator
-from edgeformer.train.checkpoints.weights import save_weights
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
+from edgeformer.run.weights import save_weights
 from edgeformer_bench.peers import bergamot, bergamot_model, marian_model
 from edgeformer_bench.peers.base import PeerError, Spec
 from edgeformer_bench.peers.marian_model import marian_arrays, marian_config

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
 
 from edgeformer.quality.translators import run_translator
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_bench.grid.measure import model_bytes, start
 from edgeformer_bench.peers.base import Contender, PeerError, Spec
 from edgeformer_bench.peers.ctranslate2 import CTranslate2Peer

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.text import TextTranslator
 from edgeformer_runtime.translator import Translator

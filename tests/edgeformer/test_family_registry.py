@@ -15,7 +15,7 @@ from edgeformer.errors import CheckpointError, ConfigError
 from edgeformer.families import Family, family_names, get_family, is_shipped, model_config, register
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from tests.factory import small_recipe, small_run
 
 MODULE = """

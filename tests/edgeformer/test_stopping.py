@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from edgeformer.config import TrainConfig
-from edgeformer.train.run import Validation
+from edgeformer.run.info import Validation
 from edgeformer.train.stopping import Interrupted, LimitReached, SignalWatch, catch_signals, limit_reached
 from tests.commands import two_processes
 

@@ -28,10 +28,11 @@ from edgeformer.data.batches import NO_LABEL, BatchStream, EncodedPairs
 from edgeformer.data.corpora import load_corpus
 from edgeformer.errors import CheckpointError, ConfigError, DataError, TrainingError
 from edgeformer.model.transformer.model import Transformer
+from edgeformer.run.folder import Run
+from edgeformer.run.info import Validation
+from edgeformer.run.weights import load_weights
 from edgeformer.train import trainer
-from edgeformer.train.checkpoints.weights import load_weights
 from edgeformer.train.loss import Objective
-from edgeformer.train.run import Run, Validation
 from edgeformer.train.stopping import Interrupted, LimitReached
 from edgeformer.train.trainer import train
 from edgeformer.train.validation import Validator

@@ -15,10 +15,11 @@ from edgeformer.config import Recipe, TrainConfig, recipe_from_tree
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import CheckpointError, ConfigError
 from edgeformer.model.build import build_model
+from edgeformer.run.folder import SAMPLE_SIZE, Run, differing_keys
+from edgeformer.run.info import RunInfo, Validation
+from edgeformer.run.weights import save_weights
 from edgeformer.train.checkpoints.averaging import averaged_steps
-from edgeformer.train.checkpoints.weights import save_weights
 from edgeformer.train.cpu import FastDropout, prepare_for_cpu, use_fast_dropout
-from edgeformer.train.run import SAMPLE_SIZE, Run, RunInfo, Validation, differing_keys
 from tests.factory import small_recipe
 from tests.variants import VARIANTS
 

@@ -26,8 +26,8 @@ from edgeformer.cli import main
 from edgeformer.errors import ConfigError
 from edgeformer.model.base import State
 from edgeformer.model.transformer.model import Transformer
-from edgeformer.train.checkpoints.weights import save_weights
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
+from edgeformer.run.weights import save_weights
 from edgeformer_export.export import ParityError, export_run, golden_texts
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.parity.report import ParityReport

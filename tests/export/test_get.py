@@ -20,7 +20,7 @@ import pytest
 
 from edgeformer.importers import run_folder
 from edgeformer.importers.downloads import Downloaded
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_runtime import Translator
 from edgeformer_runtime.workspace.names import named_models, user_folder
 from tests.bundles import edit_manifest

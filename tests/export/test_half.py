@@ -15,7 +15,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_export.parity.comparison import compare, compare_logits
 from edgeformer_export.passes.half import HalfPrecision
 from edgeformer_runtime import contract

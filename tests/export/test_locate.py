@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from torch import nn
 
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_export.parity.locate import locate, torch_deviations, torch_stages
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.open import open_bundle

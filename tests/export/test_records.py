@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from edgeformer.data.filters import FilterReport
-from edgeformer.train.run import RunInfo, Validation
+from edgeformer.run.info import RunInfo, Validation
 from edgeformer_export.card import model_card
 from edgeformer_runtime.bundle.manifest import decode_manifest
 from edgeformer_runtime.bundle.provenance import Provenance

@@ -13,7 +13,7 @@ import pytest
 
 from edgeformer.importers.model import Shortlist as ImportedShortlist
 from edgeformer.importers.run_folder import SHORTLIST_FILE
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.shortlist.lists import ShortlistReport, align, learned, make_shortlist, never_generated
 from edgeformer_export.writer import ExportError

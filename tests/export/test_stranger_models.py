@@ -10,8 +10,9 @@ import torch
 from edgeformer import families
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.families import Family
-from edgeformer.train.checkpoints.weights import save_weights
-from edgeformer.train.run import Run, RunInfo
+from edgeformer.run.folder import Run
+from edgeformer.run.info import RunInfo
+from edgeformer.run.weights import save_weights
 from edgeformer_export.export import export_run
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_runtime.selfcheck.golden import check_golden

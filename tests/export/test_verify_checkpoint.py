@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgeformer.data.vocabulary import train_tokenizer
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
 from tests.bundles import copy_of, rehash

@@ -10,7 +10,7 @@ import pytest
 
 from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from tests.importers.marian_models import MARIAN, expected
 
 

@@ -26,7 +26,7 @@ from edgeformer.importers.marian.binary import QuantizedMatrix, read_binary
 from edgeformer.importers.marian.shortlist import HEADER, MAGIC, read_shortlist
 from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import SHORTLIST_FILE, write_run
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_export.export import export_run
 from edgeformer_runtime import Translation, Translator
 from edgeformer_runtime.decoding.forced_steps import forced_batch, forced_steps

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from edgeformer.cli import main
 from edgeformer.data.batches import EncodedPairs
-from edgeformer.train.run import RESUME_FILE, Run
+from edgeformer.run.folder import RESUME_FILE, Run
 from edgeformer_export.card import model_card
 from edgeformer_export.export import export_run
 from edgeformer_runtime.bundle.open import open_bundle

@@ -19,7 +19,7 @@ from edgeformer.importers.hugging_face.read import read_folder
 from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import open_translator
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_export.export import export_run
 from edgeformer_runtime.translator import AnyTranslator, Translator
 from tests.importers.hugging_face_models import ARCHITECTURES, SENTENCES, TRANSLATES, references, reloaded

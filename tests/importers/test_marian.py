@@ -29,7 +29,7 @@ from edgeformer.importers.marian.vocabularies import read_vocabulary
 from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import open_translator
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_export.export import export_run
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.tokenizer import Tokenizer

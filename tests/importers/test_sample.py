@@ -9,7 +9,7 @@ import pytest
 
 from edgeformer.importers.sample import SENTENCES, readable_text, sample_text
 from edgeformer.importers.tokenizers import text_tokenizer
-from edgeformer.train.run import MAX_UNKNOWN, Run
+from edgeformer.run.folder import MAX_UNKNOWN, Run
 from edgeformer_runtime.tokenizer import Tokenizer
 from tests.commands import succeeded
 from tests.importers.marian_models import MARIAN

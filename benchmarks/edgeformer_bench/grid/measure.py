@@ -14,7 +14,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from edgeformer.train.run import Run, library_versions
+from edgeformer.run.folder import Run
+from edgeformer.run.info import library_versions
 from edgeformer_bench.commands import command_line
 from edgeformer_bench.grid.models import random_run
 from edgeformer_bench.grid.report import Cell, Report, Setting, System

@@ -13,8 +13,9 @@ from edgeformer.config import recipe_from_tree
 from edgeformer.data.dates import generate_dates
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.model.base import EncoderDecoder
-from edgeformer.train.checkpoints.weights import save_weights
-from edgeformer.train.run import Run, RunInfo
+from edgeformer.run.folder import Run
+from edgeformer.run.info import RunInfo
+from edgeformer.run.weights import save_weights
 from edgeformer_runtime.bundle.manifest import Precision, SpecialTokens
 
 PRECISIONS: tuple[Precision, ...] = tuple(name for name in get_args(Precision) if name != "fp16")

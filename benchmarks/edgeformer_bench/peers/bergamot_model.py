@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from edgeformer.importers.marian.binary import EMBEDDINGS, FLOAT32, HEADER, VERSION, Item, QuantizedMatrix
 from edgeformer.importers.marian.weights import OUTPUT_ACTIVATION, OUTPUT_WEIGHT, marian_modules, tables
 from edgeformer.quantization import LinearScales
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_bench.peers.base import PeerError, Weights
 from edgeformer_bench.peers.bergamot import FIRST_CHARACTER, MODEL_FILE, VOCABULARY_FILES
 from edgeformer_bench.peers.converted import save_rules

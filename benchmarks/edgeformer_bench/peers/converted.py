@@ -16,7 +16,7 @@ from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.tokenizer import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN, UNK_TOKEN, Tokenizer, special_tokens
 
 if TYPE_CHECKING:
-    from edgeformer.train.run import Run
+    from edgeformer.run.folder import Run
 
 RULES_FILE = "rules.json"
 

@@ -20,7 +20,7 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.transformer.config import TransformerConfig
 from edgeformer.model.transformer.model import DecoderLayer, Transformer
 from edgeformer.model.transformer.self_attention import CausalSelfAttention
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_bench.peers.base import PeerError, Weights
 from edgeformer_bench.peers.converted import save_rules, token_names
 from edgeformer_runtime.bundle.manifest import SpecialTokens

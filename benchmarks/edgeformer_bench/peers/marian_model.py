@@ -17,7 +17,7 @@ from edgeformer.importers.marian.options import ACTIVATIONS, NORM_EPSILON, OPTIO
 from edgeformer.importers.marian.weights import OUTPUT_BIAS, OUTPUT_WEIGHT, marian_modules, tables
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.transformer.model import Transformer
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_bench.peers.base import PeerError, Weights
 from edgeformer_bench.peers.converted import save_rules, side_names
 from edgeformer_bench.peers.marian import MODEL_FILE, VOCABULARY_FILES

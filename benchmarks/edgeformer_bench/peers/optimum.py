@@ -19,7 +19,7 @@ from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.files import staged_folder
 
 if TYPE_CHECKING:
-    from edgeformer.train.run import Run
+    from edgeformer.run.folder import Run
 
 NORM_EPSILON = 1e-5
 """What Hugging Face's Marian models add to the variance of a norm."""

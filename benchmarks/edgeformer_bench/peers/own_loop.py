@@ -51,7 +51,7 @@ def open_peer(spec: Spec) -> LoopPeer:
     import torch
 
     from edgeformer.quality.translators import run_translator
-    from edgeformer.train.run import Run
+    from edgeformer.run.folder import Run
 
     torch.set_num_threads(spec.threads)
     run = Run.open(spec.model)

@@ -65,7 +65,7 @@ class Worker:
 
     def convert(self, kind: Kind, run: str, out: str, weights: Weights) -> dict[str, Any]:
         """Convert a run to a peer's own format."""
-        from edgeformer.train.run import Run
+        from edgeformer.run.folder import Run
 
         engine = ENGINES[kind]
         engine.load(engine.converter).convert_run(Run.open(run), Path(out), weights)

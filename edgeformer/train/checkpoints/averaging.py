@@ -12,8 +12,9 @@ import torch
 from edgeformer.config import TrainConfig
 from edgeformer.errors import TrainingError
 from edgeformer.model.base import EncoderDecoder
-from edgeformer.train.checkpoints.weights import load_weights, save_weights
-from edgeformer.train.run import Run, Validation
+from edgeformer.run.folder import Run
+from edgeformer.run.info import Validation
+from edgeformer.run.weights import load_weights, save_weights
 from edgeformer.train.validation import Validator
 
 _NAME = re.compile(r"step-(\d{8})\.safetensors")

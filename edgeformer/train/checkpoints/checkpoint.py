@@ -11,7 +11,7 @@ import torch
 
 from edgeformer.errors import CheckpointError
 from edgeformer.model.base import EncoderDecoder
-from edgeformer.train.run import Validation
+from edgeformer.run.info import Validation
 from edgeformer_runtime.files import write_atomically
 
 

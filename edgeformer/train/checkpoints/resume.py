@@ -6,7 +6,7 @@ import msgspec
 
 from edgeformer.config import Recipe, with_warmup
 from edgeformer.errors import CheckpointError
-from edgeformer.train.run import RESUME_FILE, Run, differing_keys
+from edgeformer.run.folder import RESUME_FILE, Run, differing_keys
 from edgeformer.train.stopping import LimitReached, limit_reached
 
 CHANGEABLE = frozenset(

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from edgeformer.train.run import Validation
+from edgeformer.run.info import Validation
 
 LINE_SECONDS = 15.0
 """Minimum time between two lines where there is no terminal."""

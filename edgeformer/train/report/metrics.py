@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from edgeformer.train.run import METRICS_FILE
+from edgeformer.run.folder import METRICS_FILE
 from edgeformer_runtime.files import naming, write_atomically
 
 COLUMNS = (

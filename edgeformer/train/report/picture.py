@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from edgeformer.run.folder import METRICS_FILE
 from edgeformer.train.report.metrics import read_metrics
-from edgeformer.train.run import METRICS_FILE
 from edgeformer_runtime.files import write_atomically
 
 PICTURE_FILE = "training.png"

@@ -12,7 +12,7 @@ from edgeformer_runtime.cli import options
 from edgeformer_runtime.precision import PRECISIONS, Precision
 
 if TYPE_CHECKING:
-    from edgeformer.train.run import Run
+    from edgeformer.run.folder import Run
     from edgeformer_export.choice import Choice
     from edgeformer_export.export import ExportReport
     from edgeformer_export.passes.pipeline import PassRecord
@@ -127,7 +127,7 @@ def export(
     With --precision auto, every precision for CPUs translates a validation set and is timed; a table shows the
     results, which the bundle's card and manifest keep.
     """
-    from edgeformer.train.run import Run
+    from edgeformer.run.folder import Run
     from edgeformer_export.export import export_run
     from edgeformer_runtime.cli.output import print_json, stages
 

@@ -11,7 +11,7 @@ from edgeformer.data.text import read_lines
 from edgeformer.errors import CheckpointError, DataError
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_export.parity.comparison import compare
 from edgeformer_export.parity.locate import locate
 from edgeformer_export.parity.report import ParityReport

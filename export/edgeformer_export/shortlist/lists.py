@@ -16,7 +16,7 @@ from edgeformer.data.text import Pair as TextPair
 from edgeformer.data.text import read_pairs
 from edgeformer.importers.run_folder import SHORTLIST_FILE
 from edgeformer.quality.scores import bleu_metric
-from edgeformer.train.run import Run
+from edgeformer.run.folder import Run
 from edgeformer_export.sample import spread
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime.bundle.manifest import SpecialTokens
