@@ -290,6 +290,16 @@ def test_t5_has_the_ids_of_its_pieces(folder: Callable[[str], Path], name: str) 
     assert tokenizer.decode([len(pieces), len(pieces) + 127]) == ""
 
 
+def test_words_that_were_added_are_named(folder: Callable[[str], Path], tmp_path: Path) -> None:
+    path = copied(folder("t5"), tmp_path)
+    decoder = json.loads((path / "tokenizer_config.json").read_text(encoding="utf-8"))["added_tokens_decoder"]
+    first = 1 + max(map(int, decoder))
+    words = {str(first): {"content": "{", "special": False}, str(first + 1): {"content": "}", "special": False}}
+    write_json(path, "tokenizer_config.json", {"added_tokens_decoder": {**decoder, **words}})
+    assert read_folder(folder("t5")).notes == ()
+    assert read_folder(path).notes == ("2 tokens that were added are read as other text is: `{`, `}`.",)
+
+
 def test_the_tokenizer_of_another_model_is_refused(folder: Callable[[str], Path], tmp_path: Path) -> None:
     path = Path(shutil.copytree(folder("t5"), tmp_path / "t5"))
     shutil.copy(folder("nllb") / "sentencepiece.bpe.model", path / "spiece.model")
@@ -308,9 +318,14 @@ def test_madlad_takes_the_language_in_front(folder: Callable[[str], Path]) -> No
         )
 
 
-def test_byt5_encodes_bytes(folder: Callable[[str], Path]) -> None:
+@pytest.mark.parametrize("stating", ["tokenizer_config.json", "config.json"])
+def test_byt5_encodes_bytes(folder: Callable[[str], Path], stating: str, tmp_path: Path) -> None:
+    path = folder("byt5")
+    if stating == "config.json":
+        path = changed(path, tmp_path, tokenizer_class="ByT5Tokenizer")
+        write_json(path, "tokenizer_config.json", {"extra_ids": 125})
     reference = transformers.ByT5Tokenizer()
-    tokenizer = source(read_folder(folder("byt5")))
+    tokenizer = source(read_folder(path))
     texts = TEXTS + EDGE_CASES
     check(tokenizer, lambda text: reference(text).input_ids, texts)
     assert [tokenizer.decode(tokenizer.encode(text)) for text in texts] == texts

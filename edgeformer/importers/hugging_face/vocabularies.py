@@ -78,10 +78,9 @@ def mbart_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
     model = folder.pieces("sentencepiece.bpe.model")
     side, tokens = _multilingual(folder, model, fairseq_ids(model), rows[0], MBART)
     start = folder.generation.get("decoder_start_token_id", folder.config.get("decoder_start_token_id"))
-    stated = str(folder.tokenizer.get("tokenizer_class", ""))
-    if stated.startswith("MBart50"):
+    if folder.tokenizer_class.startswith("MBart50"):
         is_50 = True
-    elif stated.startswith("MBartTokenizer"):
+    elif folder.tokenizer_class.startswith("MBartTokenizer"):
         is_50 = False
     else:
         is_50 = type(start) is int and start == folder.config.get("eos_token_id", 2)
@@ -113,7 +112,7 @@ def bart_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
 
 def t5_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
     """``spiece.model``, whose ids are the model's; for ByT5, bytes."""
-    if folder.tokenizer.get("tokenizer_class") == "ByT5Tokenizer":
+    if folder.tokenizer_class == "ByT5Tokenizer":
         side = byt5_side(rows[0])
         _, eos, unk = BYT5_SPECIAL
         return Vocabulary(source=side, target=side, unk=unk, suffix=(eos,))
