@@ -220,6 +220,21 @@ def test_m2m_encodes_as_its_slow_tokenizer(folder: Callable[[str], Path]) -> Non
         assert expected(text)[1:] == reference(text).input_ids[1:]
 
 
+@pytest.mark.parametrize("stated", ["by its class", "by its code"])
+def test_small_100_has_the_target_language_before_a_text(
+    folder: Callable[[str], Path], stated: str, tmp_path: Path
+) -> None:
+    path = copied(folder("m2m"), tmp_path)
+    if stated == "by its class":
+        write_json(path, "tokenizer_config.json", {"tokenizer_class": "SMALL100Tokenizer"})
+    else:
+        (path / "tokenization_small100.py").write_text("raise SystemExit", encoding="utf-8")
+    small, large = read_folder(path), read_folder(folder("m2m"))
+    ours, other = source(small, "", "de"), source(large, "de", "fr")
+    assert ours.encode_batch(TEXTS, special_tokens=True) == other.encode_batch(TEXTS, special_tokens=True)
+    assert target(small).target_prefix("en", "de") == ()
+
+
 @pytest.mark.parametrize("legacy", [False, True])
 def test_nllb_numbers_pieces_as_fairseq(folder: Callable[[str], Path], legacy: bool, tmp_path: Path) -> None:
     path = copied(folder("nllb"), tmp_path)
