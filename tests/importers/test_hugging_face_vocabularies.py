@@ -423,6 +423,7 @@ def test_languages_must_be_listed(folder: Callable[[str], Path], tmp_path: Path)
         ("cmn_Hant", ["zh-Hant"]),
         ("zh_CN", ["zh-CN", "zh"]),
         ("pt_br", ["pt-BR", "pt"]),
+        ("kor_Hang", ["ko"]),
         ("srp_Cyrl", ["sr"]),
         ("srp_Latn", ["sr-Latn"]),
         ("kab", ["kab"]),
