@@ -73,10 +73,11 @@ def stated_tag(language: str) -> str:
 
 
 def _likely_script(language: str, region: str) -> str:
-    """The script that a language is usually written in; empty if it is unknown."""
+    """The script that a language is usually written in; empty if it is unknown. That of Korean is Hangul, which CLDR
+    has as a part of ``Kore``."""
     likely = get_global("likely_subtags")
     for name in (f"{language}_{region}", language):
         parts = str(likely.get(name, "")).split("_")
         if len(parts) > 1:
-            return parts[1]
+            return "Hang" if parts[1] == "Kore" else parts[1]
     return ""

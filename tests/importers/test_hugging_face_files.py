@@ -104,6 +104,26 @@ def test_options_are_honored(
     assert {name: model[name] for name in expected} == expected
 
 
+def test_settings_that_transformers_no_longer_has_are_without_effect(folders: dict[str, Path], tmp_path: Path) -> None:
+    """OPUS-MT's models were published with them; `extra_pos_embeddings` is one more than the padding token."""
+    expected = read_folder(folders["marian"])
+    pad = json.loads((folders["marian"] / "config.json").read_text(encoding="utf-8"))["pad_token_id"]
+    old = {
+        "_num_labels": 3,
+        "add_bias_logits": False,
+        "add_final_layer_norm": False,
+        "classif_dropout": 0.0,
+        "do_blenderbot_90_layernorm": False,
+        "extra_pos_embeddings": pad + 1,
+        "gradient_checkpointing": False,
+        "normalize_before": False,
+        "normalize_embedding": False,
+        "output_past": True,
+        "static_position_embeddings": True,
+    }
+    assert read_folder(changed(folders["marian"], tmp_path / "model", **old)).model == expected.model
+
+
 def test_search_settings_are_converted() -> None:
     config = {"pad_token_id": 1, "eos_token_id": [2], "decoder_start_token_id": 2}
     generation = {

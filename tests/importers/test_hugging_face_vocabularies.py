@@ -215,6 +215,21 @@ def test_m2m_encodes_as_its_slow_tokenizer(hugging_face: Callable[[str], Path]) 
         assert expected(text)[1:] == reference(text).input_ids[1:]
 
 
+@pytest.mark.parametrize("stated", ["by its class", "by its code"])
+def test_small_100_has_the_target_language_before_a_text(
+    hugging_face: Callable[[str], Path], stated: str, tmp_path: Path
+) -> None:
+    path = copied(hugging_face("m2m"), tmp_path)
+    if stated == "by its class":
+        write_json(path, "tokenizer_config.json", {"tokenizer_class": "SMALL100Tokenizer"})
+    else:
+        (path / "tokenization_small100.py").write_text("raise SystemExit", encoding="utf-8")
+    small, large = read_folder(path), read_folder(hugging_face("m2m"))
+    ours, other = source(small, "", "de"), source(large, "de", "fr")
+    assert ours.encode_batch(TEXTS, special_tokens=True) == other.encode_batch(TEXTS, special_tokens=True)
+    assert target(small).target_prefix("en", "de") == ()
+
+
 @pytest.mark.parametrize("legacy", [False, True])
 def test_nllb_numbers_pieces_as_fairseq(hugging_face: Callable[[str], Path], legacy: bool, tmp_path: Path) -> None:
     path = copied(hugging_face("nllb"), tmp_path)
@@ -285,6 +300,16 @@ def test_t5_has_the_ids_of_its_pieces(hugging_face: Callable[[str], Path], name:
     assert tokenizer.decode([len(pieces), len(pieces) + 127]) == ""
 
 
+def test_words_that_were_added_are_named(hugging_face: Callable[[str], Path], tmp_path: Path) -> None:
+    path = copied(hugging_face("t5"), tmp_path)
+    decoder = json.loads((path / "tokenizer_config.json").read_text(encoding="utf-8"))["added_tokens_decoder"]
+    first = 1 + max(map(int, decoder))
+    words = {str(first): {"content": "{", "special": False}, str(first + 1): {"content": "}", "special": False}}
+    write_json(path, "tokenizer_config.json", {"added_tokens_decoder": {**decoder, **words}})
+    assert read_folder(hugging_face("t5")).notes == ()
+    assert read_folder(path).notes == ("2 tokens that were added are read as other text is: `{`, `}`.",)
+
+
 def test_the_tokenizer_of_another_model_is_refused(hugging_face: Callable[[str], Path], tmp_path: Path) -> None:
     path = Path(shutil.copytree(hugging_face("t5"), tmp_path / "t5"))
     shutil.copy(hugging_face("nllb") / "sentencepiece.bpe.model", path / "spiece.model")
@@ -303,9 +328,14 @@ def test_madlad_takes_the_language_in_front(hugging_face: Callable[[str], Path])
         )
 
 
-def test_byt5_encodes_bytes(hugging_face: Callable[[str], Path]) -> None:
+@pytest.mark.parametrize("stating", ["tokenizer_config.json", "config.json"])
+def test_byt5_encodes_bytes(hugging_face: Callable[[str], Path], stating: str, tmp_path: Path) -> None:
+    path = hugging_face("byt5")
+    if stating == "config.json":
+        path = changed(path, tmp_path, tokenizer_class="ByT5Tokenizer")
+        write_json(path, "tokenizer_config.json", {"extra_ids": 125})
     reference = transformers.ByT5Tokenizer()
-    tokenizer = source(read_folder(hugging_face("byt5")))
+    tokenizer = source(read_folder(path))
     texts = TEXTS + EDGE_CASES
     check(tokenizer, lambda text: reference(text).input_ids, texts)
     assert [tokenizer.decode(tokenizer.encode(text)) for text in texts] == texts
@@ -390,6 +420,7 @@ def test_languages_must_be_listed(hugging_face: Callable[[str], Path], tmp_path:
         ("cmn_Hant", ["zh-Hant"]),
         ("zh_CN", ["zh-CN", "zh"]),
         ("pt_br", ["pt-BR", "pt"]),
+        ("kor_Hang", ["ko"]),
         ("srp_Cyrl", ["sr"]),
         ("srp_Latn", ["sr-Latn"]),
         ("kab", ["kab"]),

@@ -106,8 +106,9 @@ def read_bart(config: Mapping[str, Any], checkpoint: Checkpoint) -> tuple[dict[s
         add_final_layer_norm=variant.pre_norm,
         normalize_embedding=variant.embedding_norm,
         static_position_embeddings=variant.positions != "learned",
-        extra_pos_embeddings=OFFSET,
     )
+    if variant.positions == "learned":  # OPUS-MT's models state one more than their padding token, without effect
+        require(config, extra_pos_embeddings=OFFSET)
     if config["model_type"] == "marian":
         shared = settings.share_encoder_decoder_embeddings
     else:

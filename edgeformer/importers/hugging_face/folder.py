@@ -67,17 +67,37 @@ class Folder:
     def added_tokens(self) -> dict[str, int | None]:
         """Names of tokens beside the tokenizer's own vocabulary, and their ids where they are stated, in order."""
         found: dict[str, int | None] = {}
-        for index, entry in _mapping(self.tokenizer.get("added_tokens_decoder")).items():
+        for index, entry in self._decoder.items():
             _add(found, entry, int(index) if str(index).isdecimal() and len(str(index)) < 10 else None)
         for name, index in _optional(self.path / "added_tokens.json").items():
             _add(found, name, index)
-        for entry in _list(_optional(self.path / "tokenizer.json").get("added_tokens")):
+        for entry in self._listed:
             _add(found, entry, _mapping(entry).get("id"))
         for settings in (self.tokenizer, _optional(self.path / "special_tokens_map.json")):
             for key in ("additional_special_tokens", "extra_special_tokens"):
                 for entry in _list(settings.get(key)):
                     _add(found, entry, None)
         return found
+
+    def words(self) -> tuple[str, ...]:
+        """Tokens that were added to be found in texts, as those of languages are not."""
+        entries = [_mapping(entry) for entry in (*self._decoder.values(), *self._listed)]
+        names = [entry.get("content") for entry in entries if entry.get("special") is False]
+        return tuple(dict.fromkeys(name for name in names if isinstance(name, str)))
+
+    @property
+    def _decoder(self) -> Mapping[str, Any]:
+        return _mapping(self.tokenizer.get("added_tokens_decoder"))
+
+    @property
+    def _listed(self) -> list[Any]:
+        return _list(_optional(self.path / "tokenizer.json").get("added_tokens"))
+
+    @property
+    def tokenizer_class(self) -> str:
+        """Name of the class of the tokenizer, which ``config.json`` has if ``tokenizer_config.json`` lacks it; empty
+        if none is stated."""
+        return str(self.tokenizer.get("tokenizer_class") or self.config.get("tokenizer_class") or "")
 
     def license(self) -> str:
         """License that the front matter of ``README.md`` states; empty if it states none."""

@@ -11,7 +11,7 @@ from edgeformer.importers.archive import sha256_of
 from edgeformer.importers.hugging_face import bart, t5
 from edgeformer.importers.hugging_face.checkpoint import Checkpoint, Rows, open_checkpoint
 from edgeformer.importers.hugging_face.entries import Vocabulary
-from edgeformer.importers.hugging_face.folder import has_config, open_folder
+from edgeformer.importers.hugging_face.folder import Folder, has_config, open_folder
 from edgeformer.importers.hugging_face.generation import Search, read_search
 from edgeformer.importers.hugging_face.settings import shown
 from edgeformer.importers.hugging_face.vocabularies import VOCABULARIES
@@ -73,7 +73,7 @@ def read_folder(path: Path, given: Given = NOTHING) -> ImportedModel:
         target_language=vocabulary.target_language or _forced_language(vocabulary, search),
         license=folder.license(),
         hashes=sha256_of([*checkpoint.files, *files, *folder.opened]),
-        notes=(*marian, *vocabulary.notes, *search.notes),
+        notes=(*marian, *vocabulary.notes, *_added_words(folder), *search.notes),
     )
 
 
@@ -117,6 +117,13 @@ def _forced_language(vocabulary: Vocabulary, search: Search) -> str:
     token = vocabulary.target.names[search.forced]
     codes = [code for code, name in vocabulary.languages.items() if name == token]
     return next((code for code in codes if code in tags(code)), codes[0] if codes else "")
+
+
+def _added_words(folder: Folder) -> tuple[str, ...]:
+    """A note about tokens that ``transformers`` finds in texts before it divides them into pieces."""
+    words = folder.words()
+    some = ", ".join(f"`{word[:60]}`" for word in words[:8])
+    return (f"{len(words)} tokens that were added are read as other text is: {some}.",) if words else ()
 
 
 def _refuse_unknown(config: Mapping[str, Any]) -> None:

@@ -52,7 +52,8 @@ def marian_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
 
 
 def m2m_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
-    """M2M-100 has ids in ``vocab.json``; NLLB numbers its pieces as fairseq does."""
+    """M2M-100 has ids in ``vocab.json``; NLLB numbers its pieces as fairseq does. SMaLL-100, which is in files an
+    M2M-100 but for its tokenizer, has the target language before a text, and outputs begin with none."""
     model = folder.pieces("sentencepiece.bpe.model", "spm.model")
     vocabulary = folder.file("vocab.json")
     if vocabulary is not None:
@@ -62,14 +63,16 @@ def m2m_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
         pattern, ids = NLLB, fairseq_ids(model)
         prefixed = folder.tokenizer.get("legacy_behaviour") is not True
     side, tokens = _multilingual(folder, model, ids, rows[0], pattern)
+    is_small = folder.tokenizer_class.startswith("SMALL100") or folder.file("tokenization_small100.py") is not None
+    language = TARGET_LANGUAGE if is_small else SOURCE_LANGUAGE
     return Vocabulary(
         source=side,
         target=side,
         unk=UNK,
-        prefix=(SOURCE_LANGUAGE,) if prefixed else (),
-        suffix=(EOS,) if prefixed else (EOS, SOURCE_LANGUAGE),
+        prefix=(language,) if prefixed else (),
+        suffix=(EOS,) if prefixed else (EOS, language),
         languages=with_tags(tokens),
-        forces_target=True,
+        forces_target=not is_small,
     )
 
 
@@ -78,10 +81,9 @@ def mbart_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
     model = folder.pieces("sentencepiece.bpe.model")
     side, tokens = _multilingual(folder, model, fairseq_ids(model), rows[0], MBART)
     start = folder.generation.get("decoder_start_token_id", folder.config.get("decoder_start_token_id"))
-    stated = str(folder.tokenizer.get("tokenizer_class", ""))
-    if stated.startswith("MBart50"):
+    if folder.tokenizer_class.startswith("MBart50"):
         is_50 = True
-    elif stated.startswith("MBartTokenizer"):
+    elif folder.tokenizer_class.startswith("MBartTokenizer"):
         is_50 = False
     else:
         is_50 = type(start) is int and start == folder.config.get("eos_token_id", 2)
@@ -113,7 +115,7 @@ def bart_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
 
 def t5_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
     """``spiece.model``, whose ids are the model's; for ByT5, bytes."""
-    if folder.tokenizer.get("tokenizer_class") == "ByT5Tokenizer":
+    if folder.tokenizer_class == "ByT5Tokenizer":
         side = byt5_side(rows[0])
         _, eos, unk = BYT5_SPECIAL
         return Vocabulary(source=side, target=side, unk=unk, suffix=(eos,))

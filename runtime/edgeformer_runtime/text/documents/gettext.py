@@ -22,7 +22,7 @@ _PREVIOUS = re.compile(r"(?m)^#\|")
 _ESCAPE = re.compile(r"(?P<bytes>(?:\\x[0-9a-fA-F]{2}|\\[0-7]{1,3})+)|\\(?P<letter>.)", re.DOTALL)
 _BYTE = re.compile(r"\\(?:x(?P<hex>..)|(?P<octal>[0-7]+))")
 _LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
-_FORMS = re.compile(r"^Plural-Forms:[^\n]*\bnplurals\s*=\s*(\d)", re.MULTILINE)
+_FORMS = re.compile(r"^Plural-Forms:[^\n]*\bnplurals\s*=\s*(\d)[^\n]*", re.MULTILINE)
 _NO_LANGUAGE = re.compile(r"(\\n|\")Language:[ \t]*\\n")
 _CHARSET = re.compile(r"(?<=charset=)(?!utf-?8\b)[^\s\\\";]+", re.IGNORECASE)
 _CODE = re.compile(r"(?P<language>[a-z]{2,3})(?:[-_](?P<script>[A-Z][a-z]{3}))?(?:[-_](?P<country>[A-Z]{2}))?")
@@ -47,13 +47,14 @@ class _Message:
         """Names of the flags."""
         return [name.strip() for comment in self.flags for name in comment["flags"].split(",")]
 
-    def sources(self, forms: int) -> list[str]:
-        """What is translated for each plural form, of which there are ``forms``, or as many as the file has if 0."""
+    def sources(self, rule: re.Match[str] | None) -> list[str]:
+        """What is translated for each plural form of a rule, or without one, for as many as the file has."""
         if not self.plural:
             return [self.text]
-        forms = forms or len(self.translations)
-        # In some languages, the first form is that of other numbers too.
-        is_one = forms == 2 or (forms > 2 and placeholders(self.text) == placeholders(self.plural))
+        forms = int(rule[1]) if rule else len(self.translations)
+        # In some languages, the first form is that of other numbers too, such as 21.
+        is_often = forms > 2 or (rule is not None and "%" in rule[0])
+        is_one = forms > 1 and (not is_often or placeholders(self.text) == placeholders(self.plural))
         return [self.text if is_one and not index else self.plural for index in range(forms)]
 
 
@@ -64,10 +65,9 @@ class _Catalog:
         self._mark, self._text = mark, text
         header = next((message for message in messages if not message.text), None)
         self._header = header.translations[0] if header and header.translations else None
-        found = _FORMS.search(_value(self._header[2])) if self._header else None
-        forms = int(found[1]) if found else 0
+        rule = _FORMS.search(_value(self._header[2])) if self._header else None
         missing = [m for m in messages if m.text and m.translations and not any(_value(t[2]) for t in m.translations)]
-        self._missing = [(message, message.sources(forms)) for message in missing]
+        self._missing = [(message, message.sources(rule)) for message in missing]
 
     def pieces(self, texts: Sequence[str] | None = None) -> list[Piece]:
         """What is translated, or the same messages in another language."""
