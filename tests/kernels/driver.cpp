@@ -190,7 +190,9 @@ int translate(const Case& one) {
     Hash hash;
     std::string text;
     const bool accepted = run(model, one, kRoom, &hash, &text);
+    edgeformer_batch* last = edgeformer_start(model, one.tokens.data(), one.lengths.data(), static_cast<int64_t>(one.lengths.size()));
     edgeformer_close(model);
+    edgeformer_end(last);  // garbage collectors may close the model first
     std::printf("%s %016llx%s\n", level.c_str(), static_cast<unsigned long long>(hash.value), text.c_str());
     if (!accepted) return std::fprintf(stderr, "a call was refused\n"), 1;
   }

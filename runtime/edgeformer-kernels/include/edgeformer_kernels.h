@@ -27,6 +27,7 @@ typedef struct edgeformer_batch edgeformer_batch;
 //   problem: gets what is wrong with the plan.
 EDGEFORMER_API edgeformer_model* edgeformer_open(const void* weights, int64_t size, const double* plan, int64_t count,
                                                  const char* level, char* problem, int64_t problem_size);
+// Frees a model, once its batches are ended.
 EDGEFORMER_API void edgeformer_close(edgeformer_model* model);
 
 // Names of the instruction sets that the processor has and this library was compiled for, best first, with spaces.

@@ -7,13 +7,26 @@ using edgeformer::State;
 
 struct edgeformer_model {
   Model model;
+  mutable std::atomic<int64_t> users{1};  // its batches, and whoever opened it
 };
 
+namespace {
+
+void leave(const edgeformer_model* model) {
+  if (model && model->users.fetch_sub(1) == 1) edgeformer::destroy(const_cast<edgeformer_model*>(model));
+}
+
+}  // namespace
+
 struct edgeformer_batch {
+  const edgeformer_model* model = nullptr;
   State* state = nullptr;
   Array<int64_t> listed;
   int64_t listed_count = 0;
-  ~edgeformer_batch() { edgeformer::end(state); }
+  ~edgeformer_batch() {
+    edgeformer::end(state);
+    leave(model);
+  }
 };
 
 namespace {
@@ -58,7 +71,7 @@ edgeformer_model* edgeformer_open(const void* weights, int64_t size, const doubl
   return nullptr;
 }
 
-void edgeformer_close(edgeformer_model* model) { edgeformer::destroy(model); }
+void edgeformer_close(edgeformer_model* model) { leave(model); }
 
 const char* edgeformer_levels(void) { return edgeformer::level_names(); }
 
@@ -72,7 +85,11 @@ edgeformer_batch* edgeformer_start(const edgeformer_model* model, const int64_t*
   }
   if (!are_below(token, tokens, opened.source.rows)) return nullptr;
   edgeformer_batch* batch = edgeformer::create<edgeformer_batch>();
-  if (batch && (batch->state = edgeformer::start(&opened, token, length, sentences))) return batch;
+  if (batch && (batch->state = edgeformer::start(&opened, token, length, sentences))) {
+    batch->model = model;
+    model->users++;
+    return batch;
+  }
   edgeformer::destroy(batch);
   return nullptr;
 }
@@ -103,7 +120,7 @@ int edgeformer_restrict(edgeformer_batch* batch, const int64_t* listed, int64_t 
   return 1;
 }
 
-int64_t edgeformer_size(const edgeformer_batch* batch) { return edgeformer::size(*batch->state); }
+int64_t edgeformer_size(const edgeformer_batch* batch) { return batch->state->used + batch->state->scratch.capacity(); }
 
 int edgeformer_search(edgeformer_batch* batch, const int64_t* begin, int64_t begin_count, const int64_t* most,
                       const double* initial, const edgeformer_options* given, int (*stopped)(int64_t sentence),

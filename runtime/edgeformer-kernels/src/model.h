@@ -120,6 +120,7 @@ struct State {
   int64_t sentences = 0, rows = 0;  // N; R, which become fewer
   int64_t position = 0;             // steps made
   int64_t capacity = 0;             // steps that there is room for
+  int64_t used = 0;                 // bytes that the sentences and their steps need
   Cache* caches = nullptr;          // of each decoder layer
   Array<int64_t> length;            // tokens of each sentence
   Array<int64_t> first;             // where each sentence's memory begins, in tokens, padded to whole vectors
@@ -196,8 +197,6 @@ State* start(const Model* model, const int64_t* token, const int64_t* length, in
 // Frees a state, or leaves it to the next batch.
 void end(State* state);
 
-// Bytes of a state.
-int64_t size(const State& state);
 
 // Advances every row by one token.
 bool advance(State* state, const int64_t* token, const Outputs& outputs);

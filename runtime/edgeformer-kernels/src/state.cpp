@@ -13,11 +13,13 @@ bool reserve_memories(State* state) {
     state->first[n] = room;
     room += padded(state->length[n]);
   }
+  const int64_t keys = room * model.heads * model.key_room(), values = room * model.heads * model.value_room();
+  const int64_t cells = model.recurrent ? state->sentences * model.width : 0;
+  state->used = model.decoder_layers * (keys + values + cells) * static_cast<int64_t>(sizeof(float));
   for (int64_t l = 0; l < model.decoder_layers; l++) {
     Cache& cache = state->caches[l];
-    if (!cache.memory_key.reserve(room * model.heads * model.key_room())) return false;
-    if (!cache.memory_value.reserve(room * model.heads * model.value_room())) return false;
-    if (model.recurrent && !cache.cells.zeros(state->sentences * model.width)) return false;
+    if (!cache.memory_key.reserve(keys) || !cache.memory_value.reserve(values)) return false;
+    if (model.recurrent && !cache.cells.zeros(cells)) return false;
   }
   return true;
 }
@@ -34,6 +36,17 @@ bool grow(State* state, int64_t capacity) {
   state->past.swap(past);
   state->capacity = capacity;
   return true;
+}
+
+// Bytes that a state holds, whether its sentences need them or not.
+int64_t held(const State& state) {
+  int64_t values = 0;
+  for (int64_t l = 0; l < state.model->decoder_layers; l++) {
+    const Cache& cache = state.caches[l];
+    values += cache.memory_key.capacity() + cache.memory_value.capacity() + cache.cells.capacity();
+  }
+  for (int64_t t = 0; t < state.capacity; t++) values += state.past[t].capacity();
+  return values * static_cast<int64_t>(sizeof(float)) + state.scratch.capacity();
 }
 
 bool select_cells(State* state, const int64_t* rows, int64_t count) {
@@ -77,18 +90,8 @@ State* start(const Model* model, const int64_t* token, const int64_t* length, in
   return nullptr;
 }
 
-int64_t size(const State& state) {
-  int64_t values = 0;
-  for (int64_t l = 0; l < state.model->decoder_layers; l++) {
-    const Cache& cache = state.caches[l];
-    values += cache.memory_key.capacity() + cache.memory_value.capacity() + cache.cells.capacity();
-  }
-  for (int64_t t = 0; t < state.capacity; t++) values += state.past[t].capacity();
-  return values * static_cast<int64_t>(sizeof(float)) + state.scratch.capacity();
-}
-
 void end(State* state) {
-  if (state && size(*state) <= kMostSpare) state = state->model->spare.exchange(state);
+  if (state && held(*state) <= kMostSpare) state = state->model->spare.exchange(state);
   destroy(state);
 }
 
@@ -101,7 +104,9 @@ int64_t longest_source(const State& state) {
 bool advance(State* state, const int64_t* token, const Outputs& outputs) {
   const Model& model = *state->model;
   if (state->position == state->capacity && !grow(state, 2 * state->capacity)) return false;
-  if (!state->past[state->position].reserve(state->rows * model.decoder_layers * model.past_width())) return false;
+  const int64_t past = state->rows * model.decoder_layers * model.past_width();
+  if (!state->past[state->position].reserve(past)) return false;
+  state->used += past * static_cast<int64_t>(sizeof(float));
   for (int64_t r = 0; r < state->rows; r++) state->owner[r * state->capacity + state->position] = static_cast<int32_t>(r);
   if (!model.kernels->step(state, token, outputs)) return false;
   state->position++;
