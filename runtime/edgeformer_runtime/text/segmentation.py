@@ -22,7 +22,7 @@ from edgeformer_runtime.text.block import Item, Span, inside, overlapping
 Count = Callable[[list[str]], list[int]]
 """Returns the number of tokens of each text."""
 
-_LINE = re.compile(r"[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+_LINE = re.compile(r"[^\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 _MARKER = re.compile(r"\s*(?:(?:>\s?)+|(?:[-*+•‣·◦▪–—]|\(?\d{1,3}[.)]|\(?[a-z]\)|#{1,6})(?:\s+|$))")
 """What a line of a list, a quotation or a heading begins with."""
 _CLAUSE_END = re.compile(r"[,;:،؛—–](?=\s)|[、，；：]")

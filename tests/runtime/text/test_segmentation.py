@@ -64,6 +64,7 @@ def test_what_is_between_sentences_is_kept(text_translator: TextTranslator, text
     [
         ("Mr. Smith runs. It rains!  Really?", ["Mr. Smith runs.", "It rains!", "Really?"]),
         ("One.\nTwo.\r\n\r\n  Three.", ["One.", "Two.", "Three."]),
+        ("1\tA dog. A cat\t\tA cow\n", ["1", "A dog.", "A cat", "A cow"]),
         ("- a dog\n* a cat\n2) a cow\n  • a pig", ["a dog", "a cat", "a cow", "a pig"]),
         ("> quoted text\n## A title", ["quoted text", "A title"]),
         ("It costs 3.5 kg. Yes.", ["It costs 3.5 kg.", "Yes."]),

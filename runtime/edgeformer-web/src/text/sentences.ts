@@ -13,7 +13,7 @@ import { type Item, overlapping, type Span, trimmed } from "./block.js";
 import { baseCode, isSpace, python } from "./patterns.js";
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: separators of information end lines, as in Python
-const LINE = /[^\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+/g;
+const LINE = /[^\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+/g;
 /** What a line of a list, a quotation or a heading begins with. */
 const MARKER = python("^\\s*(?:(?:>\\s?)+|(?:[-*+•‣·◦▪–—]|\\(?\\d{1,3}[.)]|\\(?[a-z]\\)|#{1,6})(?:\\s+|$))");
 /** Where a sentence that is too long is split, the best first: after clauses, before conjunctions, at spaces. */
