@@ -108,15 +108,15 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None) -> ParallelCor
         raise ConfigError("The recipe must have either `data.corpus` or `data.train`.")
     if data_dir is not None and not data_dir.is_dir():
         raise DataError(f"The data folder `{data_dir}` does not exist; check --data.")
-    if isinstance(config.corpus, tuple):
-        parts = []
-        for name in config.corpus:
-            part = _load(config, name, data_dir)
-            if name in CORPORA and CORPORA[name].is_list:
-                part = replace(part, train=part.train + part.valid + part.test, valid=[], test=[])
-            parts.append(part)
-        return _joined(parts)
-    return _load(config, config.corpus, data_dir)
+    if not config.corpus or isinstance(config.corpus, str):
+        return _load(config, config.corpus or None, data_dir)
+    parts = []
+    for name in config.corpus:
+        part = _load(config, name, data_dir)
+        if name in CORPORA and CORPORA[name].is_list:
+            part = replace(part, train=part.train + part.valid + part.test, valid=[], test=[])
+        parts.append(part)
+    return _joined(parts)
 
 
 def _load(config: DataConfig, name: str | None, data_dir: Path | None) -> ParallelCorpus:

@@ -104,6 +104,8 @@ def read_content(file: str | Path) -> bytes:
                 with archive.open(match["member"]) as packed:
                     return _expanded(packed, archive.getinfo(match["member"]).compress_size, file)
         return decompress(Path(file).read_bytes(), file)
+    except IsADirectoryError:
+        raise DataError(f"`{file}` is a folder; give the files in it.") from None
     except FileNotFoundError:
         raise DataError(
             f"`{file}` does not exist; check the path, which is relative to the folder of --data or, without it, to "

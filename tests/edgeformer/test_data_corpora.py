@@ -220,9 +220,10 @@ def own_files(folder: Path) -> None:
     (folder / "valid.fr").write_text("w\nw\n", encoding="utf-8")
 
 
-def test_own_files_in_the_data_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("corpus", [None, "", ()])
+def test_own_files_in_the_data_folder(tmp_path: Path, corpus: str | tuple[str, ...] | None) -> None:
     own_files(tmp_path)
-    config = DataConfig(train=("train.tsv",), valid=("valid.en", "valid.fr"), test_size=3)
+    config = DataConfig(corpus=corpus, train=("train.tsv",), valid=("valid.en", "valid.fr"), test_size=3)
     loaded = load_corpus(config, tmp_path)
     assert (len(loaded.train), loaded.valid, len(loaded.test)) == (17, [("v", "w")] * 2, 3)
     assert loaded.provenance.name == "files"

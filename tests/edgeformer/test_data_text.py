@@ -159,7 +159,7 @@ def test_missing_file(tmp_path: Path, name: str) -> None:
 
 
 def test_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="is a folder; give the files in it"):
         read_lines(tmp_path)
 
 

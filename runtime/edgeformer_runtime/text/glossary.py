@@ -52,8 +52,10 @@ class Glossary:
         """
         try:
             content = Path(path).read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"Glossary `{path}` cannot be read: {error}.") from None
+        except UnicodeDecodeError:
+            raise DataError(f"Glossary `{path}` is not UTF-8 text.") from None
+        except OSError as error:
+            raise DataError(f"Glossary `{path}` cannot be read: {error.strerror}.") from None
         terms = {}
         for number, line in enumerate(content.splitlines(), 1):
             if not line.strip() or line.startswith("#"):
