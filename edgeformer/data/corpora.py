@@ -108,10 +108,11 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None) -> ParallelCor
         raise ConfigError("The recipe must have either `data.corpus` or `data.train`.")
     if data_dir is not None and not data_dir.is_dir():
         raise DataError(f"The data folder `{data_dir}` does not exist; check --data.")
-    if not config.corpus or isinstance(config.corpus, str):
-        return _load(config, config.corpus or None, data_dir)
+    names = config.corpus or None
+    if names is None or isinstance(names, str):
+        return _load(config, names, data_dir)
     parts = []
-    for name in config.corpus:
+    for name in names:
         part = _load(config, name, data_dir)
         if name in CORPORA and CORPORA[name].is_list:
             part = replace(part, train=part.train + part.valid + part.test, valid=[], test=[])
