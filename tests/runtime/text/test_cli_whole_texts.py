@@ -136,7 +136,7 @@ def test_a_glossary(small_bundle: Path, tmp_path: Path) -> None:
     [
         (b"dog\tchien\ncat chat\n", "Line 2 of "),
         (b"dog\t\n", "must be a term, a tab and its translation"),
-        (b"\xff\xfe", "cannot be read"),
+        (b"\xff\xfe", "is not UTF-8 text"),
         (None, "cannot be read"),
     ],
 )
