@@ -100,7 +100,7 @@ def test_bundles_are_compared_with_torch(small_bundle: Path, small_bundle_int8: 
     assert torch["speed"] == {"median": 1, "interval": None}
     for system in (fp32, int8):
         assert system["version"] in {f"onnxruntime {onnxruntime.__version__}", "kernels"}
-        assert system["timing"]["calls"] == -(-sentences // 2)
+        assert system["timing"]["calls"] >= -(-sentences // 2)  # short ones are repeated
         interval = system["speed"]["interval"]
         assert 0 < interval["low"] <= system["speed"]["median"] <= interval["high"]
         assert system["sentences_per_second"] > 0

@@ -7,13 +7,13 @@ using edgeformer::State;
 
 struct edgeformer_model {
   Model model;
-  mutable std::atomic<int64_t> users{1};  // its batches, and whoever opened it
+  mutable int64_t users = 1;  // its batches, and whoever opened it
 };
 
 namespace {
 
 void leave(const edgeformer_model* model) {
-  if (model && model->users.fetch_sub(1) == 1) edgeformer::destroy(const_cast<edgeformer_model*>(model));
+  if (model && !edgeformer::add(&model->users, -1)) edgeformer::destroy(const_cast<edgeformer_model*>(model));
 }
 
 }  // namespace
@@ -87,7 +87,7 @@ edgeformer_batch* edgeformer_start(const edgeformer_model* model, const int64_t*
   edgeformer_batch* batch = edgeformer::create<edgeformer_batch>();
   if (batch && (batch->state = edgeformer::start(&opened, token, length, sentences))) {
     batch->model = model;
-    model->users++;
+    edgeformer::add(&model->users, 1);
     return batch;
   }
   edgeformer::destroy(batch);

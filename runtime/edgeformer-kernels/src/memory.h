@@ -18,6 +18,18 @@ inline int64_t padded(int64_t count) { return (count + kLanes - 1) / kLanes * kL
 // Where a number is if each head, of some width, is padded to whole vectors; no heads if the width is 0.
 inline int64_t spread(int64_t index, int64_t head) { return head ? index / head * padded(head) + index % head : index; }
 
+// Operations that other threads see as one. Clang's for ARM would call functions that Android's C library lacks.
+#if defined(__aarch64__) && defined(__clang__)
+#define EDGEFORMER_ATOMIC __attribute__((target("no-outline-atomics"), noinline))  // callers would have it outlined
+#else
+#define EDGEFORMER_ATOMIC
+#endif
+template <class T>
+EDGEFORMER_ATOMIC inline T exchange(T* place, T value) {
+  return __atomic_exchange_n(place, value, __ATOMIC_ACQ_REL);
+}
+EDGEFORMER_ATOMIC inline int64_t add(int64_t* place, int64_t value) { return __atomic_add_fetch(place, value, __ATOMIC_ACQ_REL); }
+
 // Objects without C++'s runtime library: `new` would need it. Null if there is not enough memory.
 template <class T>
 T* create(int64_t count = 1) {

@@ -2,7 +2,6 @@
 // files do with them.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 
 #include "../include/edgeformer_kernels.h"
@@ -99,7 +98,7 @@ struct Model {
   float output_scale = 1;
   const struct Kernels* kernels = nullptr;
   // What the last batch leaves to the next one, whose memory then need not come from the system again.
-  mutable std::atomic<struct State*> spare{nullptr};
+  mutable struct State* spare = nullptr;
 
   // Heads are padded to whole vectors.
   int64_t key_room() const { return padded(key_width); }

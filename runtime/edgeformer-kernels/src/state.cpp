@@ -65,13 +65,13 @@ bool select_cells(State* state, const int64_t* rows, int64_t count) {
 }  // namespace
 
 Model::~Model() {
-  destroy(spare.load());
+  destroy(spare);
   destroy(encoder, encoder_layers);
   destroy(decoder, decoder_layers);
 }
 
 State* start(const Model* model, const int64_t* token, const int64_t* length, int64_t sentences) {
-  State* state = model->spare.exchange(nullptr);
+  State* state = exchange<State*>(&model->spare, nullptr);
   if (!state && !(state = create<State>())) return nullptr;
   state->model = model;
   state->sentences = state->rows = sentences;
@@ -91,7 +91,7 @@ State* start(const Model* model, const int64_t* token, const int64_t* length, in
 }
 
 void end(State* state) {
-  if (state && held(*state) <= kMostSpare) state = state->model->spare.exchange(state);
+  if (state && held(*state) <= kMostSpare) state = exchange(&state->model->spare, state);
   destroy(state);
 }
 
