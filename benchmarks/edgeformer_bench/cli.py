@@ -157,6 +157,7 @@ def _conditions(result: Conditions) -> str:
 
 
 def _print_comparison(result: Comparison) -> None:
+    from edgeformer_bench.compare import TURN_SECONDS
     from edgeformer_bench.rounds import speed_cells
     from edgeformer_runtime.cli.output import console, plural, table
 
@@ -180,8 +181,8 @@ def _print_comparison(result: Comparison) -> None:
     out.print(rows)
     out.print(
         f"Speed: time of {result.reference} divided by the system's, for the same call in the same round; median, with "
-        "its 95 % confidence interval by bootstrap over rounds and calls. A turn repeats short calls for 10 ms. Same: "
-        f"sentences with the output of {result.systems[0].system}."
+        "its 95 % confidence interval by bootstrap over rounds and calls. A turn repeats short calls for "
+        f"{1000 * TURN_SECONDS:.0f} ms. Same: sentences with the output of {result.systems[0].system}."
     )
     for entry in result.systems:
         if entry.error:

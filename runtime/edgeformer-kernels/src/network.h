@@ -319,7 +319,7 @@ inline void advance_cells(Cache& cache, const DecoderLayer& layer, Stream& strea
 inline void attend_to_memory(State* state, const Cache& cache, const DecoderLayer& layer, Stream& stream, int64_t first,
                              float* weights, float* context, float* attention) {
   const Model& model = *state->model;
-  const int64_t key_room = model.key_room(), value_room = model.value_room(), longest = longest_source(*state);
+  const int64_t key_room = model.key_room(), value_room = model.value_room(), longest = attention ? longest_source(*state) : 0;
   if (attention) std::memset(attention, 0, stream.rows * longest * sizeof(float));
   for (int64_t r = 0; r < stream.rows; r++) {
     const int64_t n = state->sentence[first + r], count = state->length[n], room = padded(count);
