@@ -293,20 +293,21 @@ def test_patience_stops_and_the_best_checkpoints_are_kept(
     assert names == {"last.ckpt", "step-00000006.safetensors", "step-00000009.safetensors"}
 
 
-def test_an_average_worse_than_the_best_checkpoint_is_not_used(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("average_of", ["best", "last"])
+def test_an_average_worse_than_its_best_checkpoint_is_not_used(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, average_of: str
 ) -> None:
     with_losses(monkeypatch, [1.0, 2.0])  # the average of both is validated as step 6: 2.0
-    result = train(recipe(corpus), tmp_path / "run")
+    result = train(recipe(corpus, average_of=average_of), tmp_path / "run")
     assert result.run.info.averaged_steps == (3,)
     weights = (result.run.checkpoints / "step-00000003.safetensors").read_bytes()
     assert result.run.model_path.read_bytes() == weights
 
 
-def test_the_last_checkpoints_are_averaged_whatever_their_loss(
+def test_the_last_checkpoints_are_averaged_although_earlier_ones_are_better(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with_losses(monkeypatch, [1.0, 2.0, 3.0, 4.0, 3.0])
+    with_losses(monkeypatch, [1.0, 3.0, 2.0])
     result = train(recipe(corpus, max_steps=9, average_of="last"), tmp_path / "run")
     assert result.run.info.averaged_steps == (6, 9)
     names = {path.name for path in result.run.checkpoints.iterdir()}

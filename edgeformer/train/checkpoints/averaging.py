@@ -78,8 +78,8 @@ def write_final_model(
 ) -> Validation:
     """Average the recipe's checkpoints, write the model and what ``run.json`` says about it, and return its figures.
 
-    If the mean of the best checkpoints has a higher loss than the best one alone, that one is written. ``model`` has
-    the weights afterwards.
+    If the mean has a higher loss than the best of its checkpoints alone, as in a training that was stopped while it
+    still learned fast, that one is written. ``model`` has the weights afterwards.
 
     Raises:
         TrainingError: there is no checkpoint.
@@ -95,9 +95,9 @@ def write_final_model(
         return validator(model, step=max(steps), minutes=minutes)
 
     final = validate_mean(steps)
-    best_loss = min(validation.loss for validation in validations)
-    if config.average_of == "best" and len(steps) > 1 and final.loss > best_loss:
-        steps = steps[:1]
+    best = min((validation for validation in validations if validation.step in steps), key=lambda each: each.loss)
+    if len(steps) > 1 and final.loss > best.loss:
+        steps = [best.step]
         final = validate_mean(steps)
     save_weights(model, run.model_path)
     run.update(final=final, averaged_steps=tuple(sorted(steps)))
