@@ -161,7 +161,7 @@ class TrainConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     average: PositiveCount = 5
     """Number of checkpoints whose weights are averaged into the final model."""
     average_of: Literal["best", "last"] = "best"
-    """Which checkpoints to average: those with the lowest validation loss, or the last ones. If the average has a higher
+    """Which checkpoints to average: those with the lowest validation loss, or the last ones. If the mean has a higher
     loss than the best of them alone, that one becomes the final model."""
     seed: Count = 1
     """Seed of initialization, batch order and dropout."""
