@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,10 +45,15 @@ class Shortlist:
         Args:
             source: token ids of the sentence.
         """
-        usable = np.zeros(len(self.frequent), np.bool_)
-        usable[self.frequent[: self.always]] = True
+        usable = self._always_usable.copy()
         for token in set(source):
             usable[self.tokens[self.ends[token - 1] if token else 0 : self.ends[token]]] = True
+        return usable
+
+    @cached_property
+    def _always_usable(self) -> NDArray[np.bool_]:
+        usable = np.zeros(len(self.frequent), np.bool_)
+        usable[self.frequent[: self.always]] = True
         return usable
 
     def listed_together(self, sources: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from array import array
 from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -168,10 +170,9 @@ class Batch:
         """R, the number of rows."""
         self.longest = max(map(len, sources), default=0)
         """S, the number of tokens of the longest source."""
-        tokens = np.array([token for source in sources for token in source], np.int64)
-        lengths = np.array([len(source) for source in sources], np.int64)
+        tokens, lengths = array("q", chain.from_iterable(sources)), array("q", map(len, sources))
         self._handle = _checked(
-            _LIBRARY.edgeformer_start(model._handle, tokens.ctypes.data, lengths.ctypes.data, len(sources))
+            _LIBRARY.edgeformer_start(model._handle, _address(tokens), _address(lengths), len(sources))
         )
 
     @property
@@ -201,9 +202,9 @@ class Batch:
 
     def search(
         self,
-        begin: IntArray,
-        most: IntArray,
-        initial: NDArray[np.float64],
+        begin: Sequence[Sequence[int]],
+        most: Sequence[int],
+        initial: Sequence[float],
         options: SearchOptions,
         stopped: Callable[[int], bool] | None = None,
         ended: Callable[[int, list[Found]], object] | None = None,
@@ -211,9 +212,9 @@ class Batch:
         """Search to the end of every sentence.
 
         Args:
-            begin: tokens that the targets begin with, the start token first, ``(N, P)``.
-            most: tokens that each sentence may have after them, the end token included, ``(N,)``.
-            initial: log-probability of each sentence before the search, ``(N,)``.
+            begin: tokens that the target of each sentence begins with, the start token first; equally many for all.
+            most: tokens that each sentence may have after them, the end token included.
+            initial: log-probability of each sentence before the search.
             options: how to search.
             stopped: called for each sentence after every step; says whether to give it up.
             ended: called with each sentence and its hypotheses as soon as they are complete. What it or ``stopped``
@@ -226,18 +227,18 @@ class Batch:
             KernelError: an argument is out of range, or memory does not suffice.
             FloatingPointError: no token has a finite log-probability.
         """
-        suppressed, forbidden = (np.array(sorted(ids), np.int64) for ids in (options.suppressed, options.forbidden))
-        lists = suppressed.ctypes.data, len(suppressed), forbidden.ctypes.data, len(forbidden)
+        suppressed, forbidden = array("q", sorted(options.suppressed)), array("q", sorted(options.forbidden))
+        lists = _address(suppressed), len(suppressed), _address(forbidden), len(forbidden)
         given = _Options(*options[:11], *lists, options.loop_repeats, options.loop_given)
-        results = _Hypotheses(len(begin), options.hypotheses, int(most.max()))
-        begin = np.ascontiguousarray(begin)
+        results = _Hypotheses(len(begin), options.hypotheses, max(most))
+        tokens, most, initial = array("q", chain.from_iterable(begin)), array("q", most), array("d", initial)
         raised: list[BaseException] = []
         outcome = _LIBRARY.edgeformer_search(
             self._handle,
-            begin.ctypes.data,
-            begin.shape[1],
-            most.ctypes.data,
-            initial.ctypes.data,
+            _address(tokens),
+            len(begin[0]),
+            _address(most),
+            _address(initial),
             ctypes.byref(given),
             _Stopped(_safe(stopped, raised)) if stopped else None,
             _Ended(_safe(lambda sentence: ended(sentence, results.of(sentence)), raised)) if ended else None,
@@ -265,23 +266,28 @@ class _Hypotheses:
     """
 
     def __init__(self, sentences: int, hypotheses: int, room: int) -> None:
-        shape = sentences, hypotheses
-        self._token, self._each = np.empty((*shape, room), np.int64), np.empty((*shape, room))
-        self._length, self._score = np.empty(shape, np.int64), np.empty(shape)
-        self._finished = np.empty(shape, np.uint8)
-        arrays = self._token, self._each, self._length, self._score, self._finished
-        self.pointers = _Results(room, *(array.ctypes.data for array in arrays))
+        self._ranks, self._room = hypotheses, room
+        count = sentences * hypotheses
+        self._token, self._each = array("q", bytes(8 * count * room)), array("d", bytes(8 * count * room))
+        self._length, self._score = array("q", bytes(8 * count)), array("d", bytes(8 * count))
+        self._finished = array("B", bytes(count))
+        numbers = self._token, self._each, self._length, self._score, self._finished
+        self.pointers = _Results(room, *(_address(each) for each in numbers))
 
     def of(self, sentence: int) -> list[Found]:
         """The hypotheses of a sentence, best first."""
-        found = []
-        lengths, finished = self._length[sentence].tolist(), self._finished[sentence].tolist()
-        for rank, (size, is_finished) in enumerate(zip(lengths, finished, strict=True)):
+        found, first = [], sentence * self._ranks
+        for place in range(first, first + self._ranks):
+            size, is_finished, start = self._length[place], self._finished[place], place * self._room
             if size < 0:
                 break
-            ids, each = self._token[sentence, rank, : size - is_finished], self._each[sentence, rank, :size]
-            found.append(Found(ids.tolist(), float(self._score[sentence, rank]), bool(is_finished), each.tolist()))
+            ids, each = self._token[start : start + size - is_finished], self._each[start : start + size]
+            found.append(Found(ids.tolist(), self._score[place], bool(is_finished), each.tolist()))
         return found
+
+
+def _address(numbers: array[int] | array[float]) -> int:
+    return numbers.buffer_info()[0]
 
 
 def _safe(called: Callable[[int], object], raised: list[BaseException]) -> Callable[[int], object]:

@@ -196,14 +196,11 @@ def _fitting(
     beams = -(-options.beam_size // multiple) * multiple
     limit = length_limit(session, options)
 
-    @cache  # many batches have the same size
-    def nbytes(count: int, longest: int) -> int:
-        return sized.batch_bytes(count, count * beams, longest, limit)
-
     fitting, largest = [], 1
     while batches:
         batch = batches.pop()
-        needed = nbytes(len(batch), len(requests[batch[0]].source))  # each begins with its longest sentence
+        longest = len(requests[batch[0]].source)  # each begins with its longest sentence
+        needed = sized.batch_bytes(len(batch), len(batch) * beams, longest, limit)
         if needed <= MAX_DECODING_BYTES:
             fitting.append(batch)
             largest = max(largest, needed)

@@ -106,6 +106,8 @@ class KernelSession(BundleSession):
         except ValueError as error:
             raise ConfigError(str(error)) from None
         self._shortlist = bundle_shortlist(bundle) if self._uses_shortlist else None
+        self._generated = np.ones(manifest.target_vocab_size, np.bool_)  # whether a token may be
+        self._generated[[*manifest.special.suppress, *manifest.special.forbid]] = False
 
     @property
     def best_tokens(self) -> BestTokens:
@@ -134,7 +136,7 @@ class KernelSession(BundleSession):
         batch = self._batch(sources)
         listed = self._restricted(batch, sources)
         encoded = time.perf_counter()
-        begin = np.array([[*self.special.start, *request.prefix] for request in requests], np.int64)
+        start = self.special.start
         stops = [request.stop for request in requests]
 
         def ended(index: int, found: list[Found]) -> None:
@@ -143,9 +145,9 @@ class KernelSession(BundleSession):
 
         try:
             found = batch.search(
-                begin,
-                np.array([request.limit - len(request.prefix) for request in requests], np.int64),
-                np.array([request.log_probability or 0.0 for request in requests]),
+                [(*start, *request.prefix) for request in requests],
+                [request.limit - len(request.prefix) for request in requests],
+                [request.log_probability or 0.0 for request in requests],
                 self._search_options(requests[0], options, restricted=listed is not None),
                 (lambda index: (stop := stops[index]) is not None and stop.is_set()) if any(stops) else None,
                 ended if done else None,
@@ -227,8 +229,7 @@ class KernelSession(BundleSession):
         if self._shortlist is None:
             return None
         listed, usable = self._shortlist.listed_together(sources)
-        never = np.isin(listed, [*self._special.suppress, *self._special.forbid])
-        batch.restrict(listed, usable & ~never)
+        batch.restrict(listed, usable & self._generated[listed])
         return listed
 
 
