@@ -96,11 +96,9 @@ async function translate() {
 /** Shows a sentence token by token, and returns the log-probabilities of its tokens. */
 async function translateSentence(sentence, signal) {
   const view = target.appendChild(document.createElement("span"));
-  const { plan, files } = translator.manifest;
-  const returnAttention = Boolean(plan) || "attention.onnx" in files;
   const scores = [];
   const tokens = [];
-  for await (const step of translator.translateTokens(sentence, { returnAttention, signal })) {
+  for await (const step of translator.translateTokens(sentence, { returnAttention: translator.hasAttention, signal })) {
     scores.push(step.logProbability);
     tokens.push(showToken(view, step.text, step.logProbability < UNSURE));
     const attention = step.translation?.hypotheses[0].attention;

@@ -1,14 +1,17 @@
 /**
- * Compares this package with Bergamot's WebAssembly on one model of Firefox, in Chromium and in Node: one sentence at a
- * time, text to text, in a worker, one thread. Rounds take turns.
+ * Compares this package with Bergamot's WebAssembly or with transformers.js on one model, in Chromium and in Node: one
+ * sentence at a time, text to text, greedy, one thread; in Chromium, Bergamot and this package work in workers. Rounds
+ * take turns.
  *
  * Usage: node benchmarks/compare.mjs BUNDLE MODEL SOURCE MODULES [ROUNDS]
  *
- *   BUNDLE   what `edgeformer import` made of the model
- *   MODEL    its files: model.*.bin, lex.*.bin, vocab.*.spm
+ *   BUNDLE   the model as a bundle
+ *   MODEL    the same model: a folder with Firefox's files (model.*.bin, lex.*.bin, vocab.*.spm) for Bergamot; or one
+ *            with config.json, tokenizer.json and onnx/*_quantized.onnx for transformers.js
  *   SOURCE   sentences, one a line
- *   MODULES  a folder in which `npm install --ignore-scripts @browsermt/bergamot-translator` was run; for Node, its
- *            `worker` folder needs a package.json with {"type": "commonjs"}
+ *   MODULES  a folder in which `npm install --ignore-scripts @browsermt/bergamot-translator`, or
+ *            `@huggingface/transformers`, was run; for Bergamot in Node, its `worker` folder needs a package.json with
+ *            {"type": "commonjs"}
  */
 import { execFileSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, realpathSync } from "node:fs";
@@ -47,7 +50,31 @@ export const ENGINES = {
     const translator = new LatencyOptimisedTranslator({}, new Backing({ pivotLanguage: null }));
     return async (text) => (await translator.translate({ from: "en", to: "pt", text, html: false })).target.text;
   },
+  transformers: async (engine, model) => {
+    const inPage = typeof window !== "undefined";
+    const library = await import(`${engine}/@huggingface/transformers/dist/transformers${inPage ? ".min.js" : ".node.min.mjs"}`);
+    const { AutoModelForSeq2SeqLM, AutoTokenizer, env } = library;
+    const [parent, name] = [new URL(".", model), model.split("/").at(-1)];
+    env.allowRemoteModels = false;
+    env.allowLocalModels = true;
+    env.localModelPath = inPage ? parent.pathname : decodeURIComponent(parent.pathname);
+    if (inPage) {
+      env.backends.onnx.wasm.wasmPaths = `${engine}/onnxruntime-web/dist/`;
+      env.backends.onnx.wasm.numThreads = 1;
+    }
+    const session_options = { intraOpNumThreads: 1, interOpNumThreads: 1 };
+    const tokenizer = await AutoTokenizer.from_pretrained(name);
+    const device = inPage ? "wasm" : "cpu";
+    const loaded = await AutoModelForSeq2SeqLM.from_pretrained(name, { dtype: "q8", device, session_options });
+    return async (text) => {
+      const output = await loaded.generate({ ...(await tokenizer(text)), max_new_tokens: 128, num_beams: 1 });
+      return tokenizer.batch_decode(output, { skip_special_tokens: true })[0];
+    };
+  },
 };
+
+/** Of each engine that this package is compared with, the part of MODULES that it needs. */
+const MODULES = { bergamot: ["node_modules", "@browsermt", "bergamot-translator"], transformers: ["node_modules"] };
 
 /** Opens an engine, and returns milliseconds from the start to the first translation, and a function for one round. */
 async function opened(open, engine, model, names, first, start) {
@@ -101,15 +128,16 @@ async function renderersMB(browser) {
 }
 
 /** Rounds in Chromium: every round visits with an empty browser, then translates all sentences three times. */
-async function inChromium({ folders, names, texts, rounds }) {
+async function inChromium({ folders, names, texts, rounds, peer }) {
   const { chromium } = await import("playwright-core");
   const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
   const sizes = [];
   const server = await serve(folders, sizes);
-  const results = { edgeformer: [], bergamot: [] };
+  const results = { edgeformer: [], [peer]: [] };
   for (let round = 0; round <= rounds; round++) {
     const open = {};
-    for (const [name, [engine, model]] of Object.entries(PATHS)) {
+    for (const name of Object.keys(results)) {
+      const [engine, model] = PATHS[name] ?? PATHS.peer;
       const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
       const page = await browser.newPage();
       sizes.length = 0;
@@ -136,13 +164,13 @@ async function inChromium({ folders, names, texts, rounds }) {
   return results;
 }
 
-const PATHS = { edgeformer: ["edgeformer", "bundle"], bergamot: ["bergamot", "model"] };
+const PATHS = { edgeformer: ["edgeformer", "bundle"], peer: ["peer", "model"] };
 
 /** Rounds in Node: each engine in a process of its own, which this same script is. */
 async function inNode(given) {
-  const results = { edgeformer: [], bergamot: [] };
+  const results = { edgeformer: [], [given.peer]: [] };
   for (let round = 0; round < given.rounds; round++)
-    for (const name of Object.keys(ENGINES)) {
+    for (const name of Object.keys(results)) {
       const request = JSON.stringify({ ...given, name });
       const output = execFileSync(process.execPath, [fileURLToPath(import.meta.url), "--one"], { input: request });
       results[name].push(...JSON.parse(output.toString().trim().split("\n").at(-1)));
@@ -153,7 +181,7 @@ async function inNode(given) {
 async function one() {
   const start = performance.now();
   const { name, folders, names, texts } = JSON.parse(readFileSync(0, "utf8"));
-  const [engine, model] = PATHS[name].map((folder) => pathToFileURL(realpathSync(folders[folder])).href);
+  const [engine, model] = (PATHS[name] ?? PATHS.peer).map((folder) => pathToFileURL(realpathSync(folders[folder])).href);
   const { cold, round } = await opened(ENGINES[name], engine, model, names, texts[0], start);
   await round(texts);
   const measured = [await round(texts), await round(texts)];
@@ -163,7 +191,7 @@ async function one() {
   process.exit(0);
 }
 
-function report(where, { edgeformer, bergamot }) {
+function report(where, results) {
   const line = (all) => ({
     "ms a sentence": median(all.flatMap(({ times }) => times)).toFixed(2),
     "first translation, ms": median(all.map(({ cold }) => cold)).toFixed(0),
@@ -171,17 +199,19 @@ function report(where, { edgeformer, bergamot }) {
     "engine, MB gzipped": all[0].engineMB?.toFixed(3),
     "model, MB gzipped": all[0].modelMB?.toFixed(1),
   });
-  const ratio = median(bergamot.flatMap(({ times }) => times)) / median(edgeformer.flatMap(({ times }) => times));
-  const same = edgeformer[0].found.filter((text, index) => text.trim() === bergamot[0].found[index].trim()).length;
-  console.log(`${where}: ${ratio.toFixed(2)} times as fast a sentence; ${same} of ${edgeformer[0].found.length} equal`);
-  console.table({ edgeformer: line(edgeformer), bergamot: line(bergamot) });
+  const [own, peer] = Object.values(results);
+  const ratio = median(peer.flatMap(({ times }) => times)) / median(own.flatMap(({ times }) => times));
+  const same = own[0].found.filter((text, index) => text.trim() === peer[0].found[index].trim()).length;
+  console.log(`${where}: ${ratio.toFixed(2)} times as fast a sentence; ${same} of ${own[0].found.length} equal`);
+  console.table(Object.fromEntries(Object.entries(results).map(([name, all]) => [name, line(all)])));
 }
 
 async function main([bundle, model, source, modules, rounds = "3"]) {
-  const bergamot = join(modules, "node_modules", "@browsermt", "bergamot-translator");
+  const peer = existsSync(join(model, "config.json")) ? "transformers" : "bergamot";
   const named = (start) => readdirSync(model).find((name) => name.startsWith(`${start}.`));
   const given = {
-    folders: { edgeformer: PACKAGE, bundle, bergamot, model },
+    peer,
+    folders: { edgeformer: PACKAGE, bundle, peer: join(modules, ...MODULES[peer]), model },
     names: { model: named("model"), lex: named("lex"), vocab: named("vocab") },
     texts: readFileSync(source, "utf8").trim().split("\n"),
     rounds: Number(rounds),

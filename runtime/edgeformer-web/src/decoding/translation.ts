@@ -89,6 +89,8 @@ export interface Translator {
   readonly manifest: Manifest;
   /** The engine that computes the model. */
   readonly engine: "kernels" | "onnxruntime";
+  /** Whether translations can be asked for attention weights. */
+  readonly hasAttention: boolean;
 
   /**
    * Translates sentences; the translation of a blank sentence is empty. For whole texts, see `translateText`.

@@ -100,7 +100,6 @@ export class LocalTranslator implements Translator {
     return this.model.name;
   }
 
-  /** Whether the model has attention weights. */
   get hasAttention(): boolean {
     return this.model.name === "kernels" || Object.hasOwn(this.manifest.files, ATTENTION_FILE);
   }

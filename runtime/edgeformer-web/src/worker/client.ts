@@ -80,12 +80,17 @@ class Channel {
 
 /** A translator at the other end of a port. */
 class RemoteTranslator implements Translator {
+  readonly manifest: Manifest;
+  readonly engine: "kernels" | "onnxruntime";
+  readonly hasAttention: boolean;
+
   constructor(
     private readonly channel: Channel,
-    readonly manifest: Manifest,
-    readonly engine: "kernels" | "onnxruntime",
+    { manifest, engine, hasAttention }: Results["open"],
     private readonly end: () => void,
-  ) {}
+  ) {
+    [this.manifest, this.engine, this.hasAttention] = [manifest, engine, hasAttention];
+  }
 
   translate(text: string, options?: CallOptions): Promise<Translation>;
   translate(texts: readonly string[], options?: CallOptions): Promise<Translation[]>;
@@ -188,6 +193,5 @@ async function openRemote(
     wasm: typeof wasm === "string" || wasm instanceof URL ? absolute(wasm) : wasm,
     keeps: storage !== false,
   };
-  const opened = await channel.request(request, signal, { onProgress });
-  return new RemoteTranslator(channel, opened.manifest, opened.engine, end);
+  return new RemoteTranslator(channel, await channel.request(request, signal, { onProgress }), end);
 }

@@ -1,7 +1,6 @@
 /** Messages between a page and its worker. */
 import type { BundleLocation, Progress } from "../bundle/bundle.js";
-import type { Manifest } from "../bundle/manifest.js";
-import type { CallOptions, GoldenResult, TokenStep, Translation } from "../decoding/translation.js";
+import type { CallOptions, GoldenResult, TokenStep, Translation, Translator } from "../decoding/translation.js";
 import type { WasmSource } from "../engine/wasm.js";
 import { EdgeformerError, type ErrorKind } from "../errors.js";
 import type { Block } from "../text/block.js";
@@ -27,7 +26,7 @@ export type Request = { id: number } & (
 
 /** What a worker returns for each method. */
 export interface Results {
-  open: { manifest: Manifest; engine: "kernels" | "onnxruntime" };
+  open: Pick<Translator, "manifest" | "engine" | "hasAttention">;
   translate: Translation[];
   steps: undefined;
   blocks: BlockTranslation[];

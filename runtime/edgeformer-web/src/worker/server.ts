@@ -28,7 +28,8 @@ export function serveTranslator(port: Port, own: OpenOptions = {}): void {
         const onProgress = (progress: Progress) => send({ id, kind: "progress", progress });
         const storage = keeps ? own.storage : false;
         translator = await openTranslator(location, { ...own, engine, wasm, signal, onProgress, storage });
-        return { manifest: translator.manifest, engine: translator.engine };
+        const { manifest, engine: runs, hasAttention } = translator;
+        return { manifest, engine: runs, hasAttention };
       }
       case "translate":
         return opened().translate(request.texts, { ...request.options, signal });
