@@ -229,6 +229,34 @@ def test_the_library_for_ios_is_for_arm(tmp_path: Path) -> None:
         assert name in content
 
 
+@pytest.fixture(scope="module")
+def swift(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The example in Swift as a command, with the library that it calls."""
+    if shutil.which("swiftc") is None:
+        pytest.skip("no swiftc")
+    folder = tmp_path_factory.mktemp("swift")
+    flags = [f"-I{EXAMPLES / 'c'}", "-fvisibility=default", "-Werror"]  # in a library for iOS, which is static, all is visible
+    compiling(None).build(None, folder, IN_C, flags)
+    files = map(str, sorted((EXAMPLES / "ios").glob("*.swift")))
+    linked = ["-I", str(EXAMPLES / "ios"), "-L", str(folder), "-Xlinker", "-rpath", "-Xlinker", str(folder)]
+    program = str(folder / "translate")
+    subprocess.run(["swiftc", "-warnings-as-errors", *linked, *files, "-o", program], check=True, timeout=300)
+    return [program]
+
+
+@pytest.mark.parametrize("beams", [1, 4])
+def test_the_example_in_swift_finds_the_golden_examples(swift: list[str], plan: Path, beams: int) -> None:
+    check(swift, plan, beams)
+
+
+def test_the_example_in_swift_refuses_what_is_damaged(swift: list[str], plan: Path, tmp_path: Path) -> None:
+    (tmp_path / "damaged").write_bytes(b"\0" * 80)
+    for used, problem in ((tmp_path / "damaged", "version is unknown"), (plan, "cannotTranslate")):
+        done = subprocess.run([*swift, *arguments(used, 4)], input="300 3\n", capture_output=True, text=True)
+        assert done.returncode == 1
+        assert problem in done.stderr
+
+
 def test_swift_can_import_the_example_in_c(tmp_path: Path) -> None:
     """Swift reads a module as the compiler of C does."""
     (tmp_path / "import.m").write_text("@import EdgeformerSentence;\nvoid* opened(void) { return sentence_open; }\n")
