@@ -235,7 +235,7 @@ def swift(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     if shutil.which("swiftc") is None:
         pytest.skip("no swiftc")
     folder = tmp_path_factory.mktemp("swift")
-    flags = [f"-I{EXAMPLES / 'c'}", "-fvisibility=default", "-Werror"]  # in a library for iOS, which is static, all is visible
+    flags = [f"-I{EXAMPLES / 'c'}", "-fvisibility=default", "-Werror"]  # as in a static library
     compiling(None).build(None, folder, IN_C, flags)
     files = map(str, sorted((EXAMPLES / "ios").glob("*.swift")))
     linked = ["-I", str(EXAMPLES / "ios"), "-L", str(folder), "-Xlinker", "-rpath", "-Xlinker", str(folder)]
