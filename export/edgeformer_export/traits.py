@@ -94,7 +94,7 @@ MIN_TEXTS = 16
 MAX_ERROR = 0.25
 """Share of texts on the wrong side of every threshold from which on confidence does not tell."""
 UNUSUAL = 0.05
-"""Share of the texts that is doubtful where unreadable text is not told apart."""
+"""Share of the texts that may be doubtful."""
 
 
 def min_confidence(translator: Translator, texts: Sequence[str]) -> float | None:
@@ -109,9 +109,9 @@ def min_confidence(translator: Translator, texts: Sequence[str]) -> float | None
         texts: sentences like those that the model was trained on.
 
     Returns:
-        The threshold at which as many of the texts are below as unreadable ones are not. If that is more than
-        :data:`MAX_ERROR` of them, the confidence that all but :data:`UNUSUAL` of the texts have, at least
-        :data:`~edgeformer_runtime.translator.MIN_CONFIDENCE`. ``None`` if there are too few texts.
+        The confidence that all but :data:`UNUSUAL` of the texts have, at least
+        :data:`~edgeformer_runtime.translator.MIN_CONFIDENCE`; or less, if as many of the texts are below as unreadable
+        ones are not, and these are at most :data:`MAX_ERROR` of them. ``None`` if there are too few texts.
     """
     order = Random(0)
     unreadable = [_shuffled(text, order) for text in texts]
@@ -125,8 +125,8 @@ def min_confidence(translator: Translator, texts: Sequence[str]) -> float | None
     own, other = confidence[: len(kept)], confidence[len(kept) :]
     errors = [max(np.mean(own < value), np.mean(other >= value)) for value in confidence]
     best = int(np.argmin(errors))
-    least = confidence[best] if errors[best] <= MAX_ERROR else max(MIN_CONFIDENCE, np.quantile(own, UNUSUAL))
-    return round(float(least), 3)
+    least = max(MIN_CONFIDENCE, np.quantile(own, UNUSUAL))
+    return round(float(min(confidence[best], least) if errors[best] <= MAX_ERROR else least), 3)
 
 
 def _shuffled(text: str, order: Random) -> str:

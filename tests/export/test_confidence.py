@@ -8,9 +8,10 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from edgeformer_export.traits import MIN_TEXTS, min_confidence
+from edgeformer_export.traits import MIN_TEXTS, UNUSUAL, min_confidence
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.source import Source
+from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translation import TextHypothesis, Translation
 from edgeformer_runtime.translator import MIN_CONFIDENCE, Translator
 
@@ -75,8 +76,15 @@ def test_where_unreadable_text_is_like_the_rest_little_is_doubtful() -> None:
     copies.options = lambda **changes: DecodeOptions(**changes)
     confidence = np.exp([*score.values()])
     least = min_confidence(copies, TEXTS)
-    assert least == pytest.approx(np.quantile(confidence, 0.05), abs=1e-3)
-    assert 0 < np.mean(confidence < least) <= 0.05
+    assert least == pytest.approx(np.quantile(confidence, UNUSUAL), abs=1e-3)
+    assert 0 < np.mean(confidence < least) <= UNUSUAL
+
+
+def test_little_of_what_a_model_that_ships_was_made_for_is_doubtful() -> None:
+    """Nor is a greeting, which has several good translations."""
+    with Translator.open(ROOT / "models" / "en-fr", threads=1) as translator:
+        translated = TextTranslator(translator).translate(["Hello", *EVERYDAY])
+    assert not any(sentence.is_doubtful for result in translated for sentence in result.sentences)
 
 
 @pytest.mark.parametrize("texts", [EVERYDAY[: MIN_TEXTS - 1], [], ["word " * 400] * 20])
