@@ -283,7 +283,8 @@ def _suggestion(error: str) -> str:
     keys = {field: f"{name}.{field}" for name, section in sections.items() for field in section.__struct_fields__}
     keys |= {field: field for field in Recipe.__struct_fields__}
     close = get_close_matches(unknown[1], keys, n=1) if unknown else []
-    return f" Did you mean `{keys[close[0]]}`?" if close else ""
+    above = ", above all sections" if close and close[0] in Recipe.__struct_fields__ and "$." in error else ""
+    return f" Did you mean `{keys[close[0]]}`{above}?" if close else ""
 
 
 def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:

@@ -38,31 +38,43 @@ class CommandGroup(click.Group):
             raise TypeError(f"Entry point `{cmd_name}` of edgeformer.commands must be a click command.")
         return command
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, and print known errors without a traceback."""
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Prepare the streams, and print the help or the version if they are asked for."""
         _replace_closed_streams()
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):  # characters that the stream cannot encode become ?
                 stream.reconfigure(errors="replace")
-        try:
-            with _ended_by_sigterm():
-                return super().invoke(ctx)
-        except EdgeformerError as error:
-            echo(f"Error: {error}", err=True)
-        except ModuleNotFoundError as error:
-            extra = _EXTRA_OF_MODULE.get((error.name or "").partition(".")[0])
-            if extra is None:
-                raise
-            echo(f"Error: {missing_package('This command', error.name, extra)}", err=True)
-        except KeyboardInterrupt:
-            sys.exit(128 + signal.SIGINT)
-        except BrokenPipeError:
-            raise  # the reader closed the pipe; click ends quietly
-        except OSError as error:
-            echo(f"Error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}.", err=True)
-        except MemoryError:
-            echo("Error: not enough memory; try a smaller --beam or --batch-tokens.", err=True)
-        sys.exit(1)
+        with _errors_as_sentences():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        with _errors_as_sentences(), _ended_by_sigterm():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _errors_as_sentences() -> Iterator[None]:
+    """Print known errors without a traceback, and exit with status 1."""
+    try:
+        yield
+        return
+    except EdgeformerError as error:
+        echo(f"Error: {error}", err=True)
+    except ModuleNotFoundError as error:
+        extra = _EXTRA_OF_MODULE.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        echo(f"Error: {missing_package('This command', error.name, extra)}", err=True)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+    except BrokenPipeError:
+        raise  # the reader closed the pipe; click ends quietly
+    except OSError as error:
+        echo(f"Error: {error.strerror or error}{f': {error.filename}' if error.filename else ''}.", err=True)
+    except MemoryError:
+        echo("Error: not enough memory; try a smaller --beam or --batch-tokens.", err=True)
+    sys.exit(1)
 
 
 def _replace_closed_streams() -> None:

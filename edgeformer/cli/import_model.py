@@ -69,8 +69,10 @@ def import_model(source: str, out: Path, reading: dict[str, Any], text: Path | N
     from edgeformer.importers.read import read_model
     from edgeformer.importers.run_folder import write_run
     from edgeformer.importers.sample import own_text
+    from edgeformer.run.folder import refuse_used
     from edgeformer_runtime.cli.output import stages
 
+    refuse_used(out)  # before anything is downloaded
     sentences = own_text(text)
     found = read_model(source, **reading)
     with stages({"translate": "Translating a sample"}, quiet=as_json) as progress:

@@ -108,8 +108,8 @@ def read_content(file: str | Path) -> bytes:
         raise DataError(f"`{file}` is a folder; give the files in it.") from None
     except FileNotFoundError:
         raise DataError(
-            f"`{file}` does not exist; check the path, which is relative to the folder of --data or, without it, to "
-            "the current folder or the recipe's."
+            f"`{file}` does not exist; check the path. Files of a recipe are looked for in the folder of --data or, "
+            "without it, in the current folder and beside the recipe."
         ) from None
     except (zlib.error, zipfile.BadZipFile) as error:
         raise DataError(f"`{file}` is damaged: {error}. Fetch it again.") from None

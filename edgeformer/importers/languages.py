@@ -31,13 +31,20 @@ def codes(names: Iterable[str], pattern: re.Pattern[str]) -> dict[str, str]:
 def with_tags(tokens: Mapping[str, str]) -> dict[str, str]:
     """Add BCP 47 tags to the codes of a model, which have tokens: ``fr`` for ``fra``, ``fr_XX`` or ``fra_Latn``.
 
-    A code of the model keeps its meaning; a tag that stands for two of them stands for the first.
+    A code of the model keeps its meaning, and so does what it begins with: ``twi`` is ``twi_Latn``, though its tag is
+    that of ``aka_Latn``, too. Otherwise, a tag that stands for two of them stands for the first.
     """
-    languages = dict(tokens)
-    for code, token in tokens.items():
+    meant = {code: code for code in tokens}
+    starts = {code: re.split("[_-]", code.lower())[0] for code in tokens}
+    for code, start in starts.items():
         for name in tags(code):
-            languages.setdefault(name, token)
-    return languages
+            if name == start or name not in starts.values():
+                meant.setdefault(name, code)
+    for code, start in starts.items():
+        found = next((meant[name] for name in tags(start) if name in meant), "")
+        if tags(start) and starts.get(found) != start:
+            meant.setdefault(start, code)
+    return {name: tokens[code] for name, code in meant.items()}
 
 
 def tags(code: str) -> list[str]:

@@ -13,7 +13,7 @@ from edgeformer.importers.archive import refuse_pointer, refuse_unusable, sha256
 from edgeformer.importers.downloads import Downloaded, download_model, is_model_name
 from edgeformer.importers.languages import stated_tag
 from edgeformer.importers.model import ImportedModel
-from edgeformer.importers.registry import Given, Importer, choose_importer, importers
+from edgeformer.importers.registry import Given, Importer, choose_importer, recognizing
 from edgeformer.traceback_summary import describe
 from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.bundle.provenance import Origin
@@ -114,7 +114,7 @@ def _packed(path: Path) -> list[Path]:
     folder = path.parent if is_gz else path
     packed = [path] if path.suffix.lower() == ".zip" and path.is_file() else sorted(folder.glob("*.gz"))
     packed = [file for file in packed if not _is_tar(file)]
-    return [] if not packed or (not is_gz and any(known.recognizes(path) for known in importers())) else packed
+    return [] if not packed or (not is_gz and recognizing(path)) else packed
 
 
 def _is_tar(path: Path) -> bool:
@@ -143,4 +143,7 @@ def _read(path: Path, format_name: str | None, given: Given) -> tuple[Importer, 
     known = sha256_of(given.tokenizers).values()
     if unused := [file for file in given.tokenizers if model.hashes.get(file.name) not in known]:
         raise ConfigError(f"`--tokenizer {unused[0]}` is not needed: the model has a tokenizer of its own.")
+    if others := [other.name for other in recognizing(path) if format_name is None and other is not importer]:
+        note = f"The folder also has a model of the format {' and of '.join(others)}; --from chooses one."
+        model = replace(model, notes=(*model.notes, note))
     return importer, model

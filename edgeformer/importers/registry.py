@@ -48,6 +48,9 @@ class Importer:
     read: Callable[[Path, Given], ImportedModel]
     """Reads a file or folder, with what users state about it; raises ``ImporterError`` with a sentence about what it
     cannot represent."""
+    rank: int = 1
+    """Of several formats in one folder, the lowest is read: 0 for weights as they were trained, 2 for what they are
+    converted to for an engine, which may be quantized."""
 
 
 def importers() -> list[Importer]:
@@ -71,6 +74,11 @@ def importers() -> list[Importer]:
     return found
 
 
+def recognizing(path: Path) -> list[Importer]:
+    """List the importers whose format a file or folder has, the one to read it with first."""
+    return sorted((known for known in importers() if known.recognizes(path)), key=lambda known: known.rank)
+
+
 def choose_importer(path: Path, name: str | None) -> Importer:
     """Choose an importer by name, or by the content of a file or folder.
 
@@ -89,11 +97,10 @@ def choose_importer(path: Path, name: str | None) -> Importer:
         raise ConfigError(
             f"`{path}` does not exist; give the file or folder of a model, firefox:PAIR, or hf:ORGANIZATION/NAME."
         )
-    for importer in known:
-        if importer.recognizes(path):
-            return importer
+    if recognized := recognizing(path):
+        return recognized[0]
     for folder in sorted(path.iterdir()) if path.is_dir() else ():
-        if folder.is_dir() and any(importer.recognizes(folder) for importer in known):
+        if folder.is_dir() and recognizing(folder):
             raise ConfigError(f"`{path}` has no model, but `{folder}` has one; import that.")
     refuse_unusable(path)
     if words := advice(path):
@@ -115,7 +122,9 @@ _FOREIGN = {
     "dict.*.txt": _CONVERT("fairseq", "ct2-fairseq-converter"),
     "*.pt": _CONVERT("PyTorch", "ct2-opennmt-py-converter` or `ct2-fairseq-converter"),
     "*.index": _CONVERT("OpenNMT-tf", "ct2-opennmt-tf-converter"),
-    "model.*.safetensors": _CONVERT("Eole", "python -m ctranslate2.converters.eole_ct2"),
+    "model.[0-9]*.safetensors": _CONVERT("Eole", "python -m ctranslate2.converters.eole_ct2"),
+    "model.*.safetensors": "has a variant of the weights, whose name is not read; rename it to model.safetensors",
+    "model-*-of-*.safetensors": "has weights in parts, but no model.safetensors.index.json; download that, too",
     **dict.fromkeys(
         ("*.tar", "*.tar.?z*", "*.tgz", "*.7z"), "is packed; unpack the archive, and import the folder with its files"
     ),

@@ -49,6 +49,15 @@ def test_what_cannot_be_done_is_one_line(small_bundle: Path, line: str, argument
     assert (done.returncode, done.stdout, done.stderr.decode()) == (1, b"", f"Error: {problem}\n")
 
 
+@pytest.mark.parametrize("arguments", ["--help", "--version", "translate --help", "data --help", "data list", "models"])
+def test_whatever_is_printed_needs_a_place(arguments: str) -> None:
+    for line, problem in (('"$@" >&-', "Standard output is closed"), ('"$@" >/dev/full', "No space left on device.")):
+        done = shell(line, *arguments.split())
+        assert done.returncode == 1
+        assert done.stderr.decode().startswith(f"Error: {problem}")
+        assert done.stderr.count(b"\n") == 1
+
+
 def test_closed_streams_that_are_not_needed_do_no_harm(small_bundle: Path, tmp_path: Path) -> None:
     done = shell('"$@" <&- 2>&-', "translate", small_bundle, "dog", "--output", tmp_path / "out")
     assert done.returncode == 0

@@ -28,6 +28,7 @@ from edgeformer.errors import ConfigError
         ('model.family=["transformer"]', r"`model\.family` must be one of"),
         ("max_steps=3", r"the file has no key `max_steps`\. Did you mean `train\.max_steps`\?"),
         ("train.vocabsize=3", r"`train` has no key `vocabsize`\. Did you mean `tokenizer\.vocab_size`\?"),
+        ("data.source_language=en", r"`data` has no key `source_language`\. Did you mean `source_language`, above all"),
         ("train.qqq=3", r"`train` has no key `qqq`\.$"),
         ("model.head=3", r"has no field `head`\. Did you mean `model\.heads`\?"),
         ("model.qqq=3", r"has no field `qqq`\.$"),

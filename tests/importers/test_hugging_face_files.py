@@ -21,6 +21,7 @@ from edgeformer.importers.registry import choose_importer
 from edgeformer.importers.run_folder import write_run
 from tests.commands import succeeded
 from tests.importers.hugging_face_models import SENTENCES, write_json
+from tests.importers.marian_models import MARIAN
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +187,28 @@ def test_folders_with_a_model_type_are_recognized(folders: dict[str, Path], tmp_
             read_model(tmp_path, None)
 
 
+@pytest.mark.parametrize("present", ["mhc", "hc", "mc", "h", "c"])
+def test_of_several_formats_in_a_folder_the_original_is_read(
+    folders: dict[str, Path], present: str, tmp_path: Path
+) -> None:
+    """Those who convert a model often put the files beside the original ones."""
+    folder = changed(folders["marian"], tmp_path / "model")
+    (folder / "model.safetensors").unlink()  # a configuration stays in any case
+    files = {"m": MARIAN / "ssru/model.npz", "h": folders["marian"] / "model.safetensors"}
+    for letter, file in files.items():
+        if letter in present:
+            shutil.copy(file, folder)
+    if "c" in present:
+        (folder / "model.bin").write_bytes(b"\x06\0\0\0\x02\0s\0\x01\0\0\0\x01\0\0\0\x02\0a\0")
+    names = {"m": "marian", "h": "huggingface", "c": "ctranslate2"}
+    first, *others = (names[letter] for letter in present)
+    assert choose_importer(folder, None).name == first
+    if first == "huggingface":
+        notes = read_model(folder, None).model.notes
+        assert [f"the format {' and of '.join(others)}; --from" in note for note in notes].count(True) == len(others)
+        assert not any("--from" in note for note in read_model(folder, first).model.notes)
+
+
 def test_the_command_imports(folders: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "text").write_text("\n".join(SENTENCES[:3]), encoding="utf-8")
     folder = changed(folders["marian"], tmp_path / "model")
@@ -208,6 +231,26 @@ def test_weights_must_be_there(folders: dict[str, Path], tmp_path: Path) -> None
     (folder / "model.safetensors").unlink()
     with pytest.raises(ImporterError, match=r"has no weights: neither model\.safetensors nor pytorch_model\.bin"):
         read_folder(folder)
+    for name, words in (("model.fp16.safetensors", "rename it"), ("model-00001-of-00002.safetensors", "in parts, but")):
+        (folder / name).write_bytes(b"")
+        with pytest.raises(ImporterError, match=words):
+            read_folder(folder)
+        (folder / name).unlink()
+
+
+@pytest.mark.parametrize("wrapper", ["module.", "_orig_mod.", "module._orig_mod.", "model.", "_forward_module.model."])
+@pytest.mark.parametrize("architecture", ["marian", "t5"])
+def test_wrappers_of_training_are_no_part_of_names(
+    folders: dict[str, Path], architecture: str, wrapper: str, tmp_path: Path
+) -> None:
+    """DataParallel, torch.compile and Lightning put their own before each name."""
+    expected = read_folder(folders[architecture]).weights
+    folder = changed(folders[architecture], tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    save_file({f"{wrapper}{name}": tensor for name, tensor in tensors.items()}, folder / "model.safetensors")
+    weights = read_folder(folder).weights
+    assert weights.keys() == expected.keys()
+    assert all((weights[name] == expected[name]).all() for name in expected)
 
 
 @pytest.mark.parametrize(

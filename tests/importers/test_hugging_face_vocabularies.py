@@ -12,6 +12,7 @@ import pytest
 import sentencepiece
 import tokenizers
 import transformers
+from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES
 
 from edgeformer.errors import ConfigError, ImporterError
 from edgeformer.importers.hugging_face.folder import open_folder
@@ -21,7 +22,7 @@ from edgeformer.importers.languages import tags, with_tags
 from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.read import read_model
 from edgeformer.importers.sample import sample_text
-from edgeformer_runtime.bundle.text_format import TextFormat
+from edgeformer_runtime.bundle.text_format import TextFormat, matching_code
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.tokenizer import Tokenizer
 from tests.commands import succeeded
@@ -433,7 +434,7 @@ def test_codes_have_tags(code: str, expected: list[str]) -> None:
 
 
 def test_a_code_of_the_model_keeps_its_meaning() -> None:
-    assert with_tags({"zho_Hans": "A", "zh": "B"}) == {"zho_Hans": "A", "zh": "B"}
+    assert with_tags({"zho_Hans": "A", "zh": "B"}) == {"zho_Hans": "A", "zh": "B", "zho": "A"}
     assert with_tags({"pt_PT": "A", "pt_BR": "B"}) == {
         "pt_PT": "A",
         "pt_BR": "B",
@@ -441,6 +442,16 @@ def test_a_code_of_the_model_keeps_its_meaning() -> None:
         "pt": "A",
         "pt-BR": "B",
     }
+
+
+def test_every_language_of_nllb_is_found_without_its_script() -> None:
+    """Other scripts than the usual one (``sat_Beng``), and codes that became those of another (``ajp``, ``twi``)."""
+    languages = with_tags({code: code for code in FAIRSEQ_LANGUAGE_CODES})
+    for code in FAIRSEQ_LANGUAGE_CODES:
+        language = code.partition("_")[0]
+        found = languages[matching_code(language, languages) or ""]
+        assert found.partition("_")[0] == language
+        assert languages[matching_code(code.replace("_", "-").lower(), languages) or ""] == code
 
 
 @pytest.mark.parametrize(

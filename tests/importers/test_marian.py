@@ -135,6 +135,7 @@ def test_the_command_imports_and_says_what_is_next(tmp_path: Path) -> None:
     assert "marian" in result.stdout
     assert "Next: edgeformer export" in result.stdout
     assert "is not an empty folder" in error(*command)
+    assert "is not an empty folder" in error("import", "hf:nobody/nothing", *command[2:4]), "it is not downloaded"
     shown = CliRunner().invoke(main, [*command[:3], str(tmp_path / "other"), "--from", "marian", "--json"])
     assert json.loads(shown.stdout)["family"] == "ssru"
 

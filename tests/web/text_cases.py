@@ -33,6 +33,7 @@ PLAIN = [
     "the {a}/{b} dog and $x^2$ cars [1], snake_case and f() too",
     "Le chien d'{x} l'aime. Qu'il court !",
     "  \t the dog\u00a0runs  \u200b",
+    "The \u2068old\u2069 dog\u200f runs  to\u00adgether. \u202bA red car\u202c.",
     "12\tthe dog\t\ta red car. A dog\n",
     "red " * 120 + "dog.",
     "the dog, " * 40 + "and a red car.",

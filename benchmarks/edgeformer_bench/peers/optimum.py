@@ -194,7 +194,7 @@ def _settings(model: Any, special: SpecialTokens) -> Any:
 
 def _pairs(converted: Any, model: Any) -> Iterator[tuple[Any, Any]]:
     """Pair Marian's parameters with ours, by the names that the importer knows."""
-    from edgeformer.importers.hugging_face.bart import NAMES, PREFIX
+    from edgeformer.importers.hugging_face.bart import NAMES
     from edgeformer.importers.layout import modules
 
     encoder, decoder = converted.get_encoder(), converted.get_decoder()
@@ -207,6 +207,6 @@ def _pairs(converted: Any, model: Any) -> Iterator[tuple[Any, Any]]:
         yield converted.final_logits_bias[0], model.projection.bias
     section = {"family": "transformer", **msgspec.to_builtins(model.config)}
     for module in modules(section, NAMES):
-        target, ours = converted.get_submodule(PREFIX + module.theirs), model.get_submodule(module.ours)
+        target, ours = converted.get_submodule(f"model.{module.theirs}"), model.get_submodule(module.ours)
         yield target.weight, ours.weight
         yield target.bias, ours.bias if module.has_bias else 0 * target.bias

@@ -72,4 +72,5 @@ CTRANSLATE2 = Importer(
     description="CTranslate2's folders with model.bin and vocabularies, of encoder-decoder Transformers",
     recognizes=is_ctranslate2,
     read=read_ctranslate2,
+    rank=2,
 )

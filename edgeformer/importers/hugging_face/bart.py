@@ -15,8 +15,6 @@ from edgeformer.importers.hugging_face.settings import Share, Size, activation, 
 from edgeformer.importers.layout import attention, halves
 from edgeformer.importers.model import FloatArray
 
-PREFIX = "model."
-"""Start of the names of most weights; checkpoints of the network without its output layer lack it."""
 OFFSET = 2
 """Rows of learned tables of positions that no position uses; fairseq had them for padding."""
 _PROJECTIONS = ("q", "k", "v", "out")

@@ -40,6 +40,9 @@ SOURCE, TARGET, SHARED, OUTPUT = (
     "lm_head.weight",
 )
 OUTPUT_BIAS = "final_logits_bias"
+WRAPPERS = re.compile(r"((module|_forward_module|_orig_mod|model)\.)+")
+"""Starts of names that say nothing of the network: most checkpoints with an output layer have ``model.``, and training
+in parallel or with ``torch.compile`` adds others."""
 
 
 class _Index(msgspec.Struct):
@@ -55,14 +58,13 @@ class Checkpoint:
     Args:
         files: the files they are in.
         tensors: for each name, a function that reads the tensor.
-        prefix: start of a name that some checkpoints have and others have not; it is dropped.
     """
 
-    def __init__(self, files: Collection[Path], tensors: Mapping[str, Callable[[], torch.Tensor]], prefix: str) -> None:
+    def __init__(self, files: Collection[Path], tensors: Mapping[str, Callable[[], torch.Tensor]]) -> None:
         self.files = tuple(files)
-        self._tensors = {name.removeprefix(prefix): read for name, read in tensors.items()}
+        self._tensors = {WRAPPERS.sub("", name): read for name, read in tensors.items()}
         if len(self._tensors) < len(tensors):
-            raise ImporterError(f"The weights have the same names with and without `{prefix}`.")
+            raise ImporterError("The weights have the same names with and without a prefix, such as `model.`.")
         self._taken: set[str] = set()
         self.weights: Weights = {}
         """Those converted so far, under this project's names."""
@@ -142,8 +144,8 @@ class Checkpoint:
         return self.take(name, shape)
 
 
-def open_checkpoint(folder: Folder, prefix: str = "") -> Checkpoint:
-    """Find the weights of a folder; safetensors are preferred. See :class:`Checkpoint` for ``prefix``."""
+def open_checkpoint(folder: Folder) -> Checkpoint:
+    """Find the weights of a folder; safetensors are preferred."""
     for name, load in ((SAFE, _safe_tensors), (PICKLED, _pickled_tensors)):
         files = _files(folder, name)
         if not files:
@@ -156,9 +158,14 @@ def open_checkpoint(folder: Folder, prefix: str = "") -> Checkpoint:
                         f"`{file}` has the weight `{key[:80]}` again, or more weights than a model has."
                     )
                 tensors[key] = read
-        return Checkpoint(files, tensors, prefix)
+        return Checkpoint(files, tensors)
     words = advice(folder.path) or f"has no weights: neither {SAFE} nor {PICKLED}, nor their parts with an index"
     raise ImporterError(f"`{folder.path}` {words}.")
+
+
+def has_weights(path: Path) -> bool:
+    """Return whether a folder has files of weights, or the index of their parts."""
+    return any((path / f"{name}{end}").is_file() for name in (SAFE, PICKLED) for end in ("", ".index.json"))
 
 
 def _files(folder: Folder, name: str) -> list[Path]:

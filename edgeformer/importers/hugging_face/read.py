@@ -9,7 +9,7 @@ from typing import Any
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import sha256_of
 from edgeformer.importers.hugging_face import bart, t5
-from edgeformer.importers.hugging_face.checkpoint import Checkpoint, Rows, open_checkpoint
+from edgeformer.importers.hugging_face.checkpoint import Checkpoint, Rows, has_weights, open_checkpoint
 from edgeformer.importers.hugging_face.entries import Vocabulary
 from edgeformer.importers.hugging_face.folder import Folder, has_config, open_folder
 from edgeformer.importers.hugging_face.generation import Search, read_search
@@ -20,11 +20,11 @@ from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.registry import NOTHING, Given, Importer
 from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE, TextFormat
 
-NETWORKS: Mapping[str, tuple[Callable[[Mapping[str, Any], Checkpoint], tuple[dict[str, Any], Rows]], str]] = {
-    **dict.fromkeys(bart.VARIANTS, (bart.read_bart, bart.PREFIX)),
-    **dict.fromkeys(t5.MODEL_TYPES, (t5.read_t5, "")),
+NETWORKS: Mapping[str, Callable[[Mapping[str, Any], Checkpoint], tuple[dict[str, Any], Rows]]] = {
+    **dict.fromkeys(bart.VARIANTS, bart.read_bart),
+    **dict.fromkeys(t5.MODEL_TYPES, t5.read_t5),
 }
-"""By ``model_type``: what converts the weights and returns section ``[model]``, and a prefix of the weights' names."""
+"""By ``model_type``: what converts the weights and returns section ``[model]``."""
 _HEADS = ("ForConditionalGeneration", "MTModel", "WithLMHeadModel")
 """Ends of the names of classes that write text; others have heads for other tasks."""
 _BARE = {"BartModel", "MBartModel", "M2M100Model", "MarianModel"}
@@ -50,9 +50,8 @@ def read_folder(path: Path, given: Given = NOTHING) -> ImportedModel:
             f"`model_type` of config.json is {shown(model_type)}; supported are {', '.join(sorted(NETWORKS))}."
         )
     _refuse_unknown(folder.config)
-    read_network, prefix = NETWORKS[model_type]
-    checkpoint = open_checkpoint(folder, prefix)
-    model, rows = read_network(folder.config, checkpoint)
+    checkpoint = open_checkpoint(folder)
+    model, rows = NETWORKS[model_type](folder.config, checkpoint)
     vocabulary = VOCABULARIES[model_type](folder, rows)
     search = read_search(folder.config, folder.generation, rows[1])
     if search.max_steps is not None:
@@ -139,9 +138,14 @@ def _refuse_unknown(config: Mapping[str, Any]) -> None:
             raise ImporterError(f"`architectures` of config.json has {shown(name)}, which does not write text.")
 
 
+def recognizes(path: Path) -> bool:
+    """Return whether a folder has a configuration, without weights of CTranslate2 only."""
+    return has_config(path) and (has_weights(path) or not (path / "model.bin").is_file())
+
+
 HUGGING_FACE = Importer(
     name="huggingface",
     description="folders of Hugging Face's transformers: Marian, M2M-100, NLLB, mBART, BART, T5, MADLAD-400, ByT5",
-    recognizes=has_config,
+    recognizes=recognizes,
     read=read_folder,
 )

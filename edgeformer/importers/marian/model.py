@@ -97,10 +97,12 @@ MARIAN = Importer(
     description="Marian's model.npz with its vocabularies, OPUS-MT's among them",
     recognizes=partial(_has_model, is_model=has_options, suffix=".npz"),
     read=read_marian,
+    rank=0,
 )
 BERGAMOT = Importer(
     name="bergamot",
     description="Marian's binary models, as Firefox and Bergamot have them",
     recognizes=partial(_has_model, is_model=is_marian_binary, suffix=".bin"),
     read=read_bergamot,
+    rank=2,
 )

@@ -59,6 +59,8 @@ class Shell:
         if scope["type"] != "http":
             await self._router(scope, receive, send)
             return
+        if not scope["path"].startswith("/"):  # http://host/path, which RFC 9112 lets clients send
+            scope["path"] = "/" + scope["path"].partition("://")[2].partition("/")[2]
         began, status, request_id = time.monotonic(), 0, f"{random.getrandbits(128):032x}"
         first = "/" + scope["path"].lstrip("/").partition("/")[0]
         path = next((each for each in (scope["path"], first) if each in self._paths), "other")
@@ -112,7 +114,12 @@ class Shell:
         """Pass a request on, and refuse it as soon as it is too large or takes too long to arrive."""
         settings, seconds = self._settings, self._settings.request_seconds
         limit = settings.max_upload if scope["path"] == "/translate_file" else settings.max_body
-        length = Headers(scope=scope).get("content-length", "0")
+        headers = Headers(scope=scope)
+        length = headers.get("content-length", "0")
+        if "content-length" in headers and "transfer-encoding" in headers:  # a proxy may see another end than we do
+            raise ApiError(400, "The request states its length in two ways.", {"Connection": "close"})
+        if (encoding := headers.get("content-encoding", "identity")) != "identity":
+            raise ApiError(400, f"The encoding `{encoding[:20]}` is not supported; send the body as it is.")
         if length.isascii() and length.isdigit() and int(length) > limit:
             await _answer_early(error_response(_too_large(limit)), receive, send)
             return

@@ -16,6 +16,9 @@ UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\u
 """Scripts whose words have no space between them."""
 LETTER = re.compile(rf"(?![{UNSPACED}])\w")
 """A letter or digit of a script whose words have spaces between them."""
+UNREAD = re.compile("[\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
+"""What models are not given, since they would read letters into it: soft hyphens, word joiners, and marks of direction,
+which libraries of messages put around names and numbers."""
 Parts = tuple["str | Block", ...]
 """Text to copy and blocks to translate, in order."""
 
@@ -176,8 +179,9 @@ def read(
         lower = lowered(without_items(block.text, span, [item for item in items if not item.is_term]))
         text = "".join(old if new.isspace() else new for old, new in zip(text, lower, strict=True))
     kept = list(range(start, end))
-    if without or block.is_markup:
-        kept = _without_double_spaces(block.text, [p for p in kept if not overlapping(without, p, p + 1)])
+    if without or block.is_markup or UNREAD.search(text):
+        shown = [p for p in kept if not (overlapping(without, p, p + 1) or UNREAD.match(block.text, p))]
+        kept = _without_double_spaces(block.text, shown)
         text = "".join(text[offset - start] for offset in kept)
         if without:
             text, kept = _with_gaps(text, kept)

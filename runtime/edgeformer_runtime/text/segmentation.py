@@ -17,7 +17,7 @@ from itertools import islice
 
 from edgeformer_runtime.decoding.requests import Stop
 from edgeformer_runtime.errors import OptionError, missing_package
-from edgeformer_runtime.text.block import Item, Span, inside, overlapping
+from edgeformer_runtime.text.block import UNREAD, Item, Span, inside, overlapping
 
 Count = Callable[[list[str]], list[int]]
 """Returns the number of tokens of each text."""
@@ -33,8 +33,8 @@ _CONJUNCTION = re.compile(
 _SPACE = re.compile(r"\s")
 _NARROWS = (_CLAUSE_END, _CONJUNCTION, _SPACE)
 _ANY_END = re.compile(r"[.!?]\s|[。！？]")
-_INVISIBLE = frozenset("\x00\u200b\u200e\u200f\u2060\ufeff")
-"""Null, zero width space, marks of direction, word joiner, byte order mark."""
+_INVISIBLE = re.compile(rf"[\x00\u200b]|{UNREAD.pattern}")
+"""Null, zero width space, and what models are not given."""
 MAX_SEGMENTED_CHARACTERS = 4096
 MAX_SEGMENTED_SENTENCES = 256
 """Longer lines, and those of more sentences, are divided before their sentences are found."""
@@ -119,9 +119,9 @@ def _chunks(line: str) -> Iterator[str]:
 
 def trimmed(text: str, start: int, end: int) -> list[Span]:
     """The span without white space and invisible characters at its ends; no span if nothing is left."""
-    while start < end and (text[start].isspace() or text[start] in _INVISIBLE):
+    while start < end and (text[start].isspace() or _INVISIBLE.match(text, start)):
         start += 1
-    while start < end and (text[end - 1].isspace() or text[end - 1] in _INVISIBLE):
+    while start < end and (text[end - 1].isspace() or _INVISIBLE.match(text, end - 1)):
         end -= 1
     return [(start, end)] if start < end else []
 

@@ -74,6 +74,27 @@ def test_what_is_not_http_is_refused_in_json(client: Client, request_: bytes) ->
     assert refused(sent(client, request_), 400) == "Invalid HTTP request received."
 
 
+def test_a_length_that_is_stated_twice_ends_the_connection(client: Client) -> None:
+    request = (
+        POST
+        + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+    )
+    assert refused(sent(client, request), 400) == "The request states its length in two ways."
+
+
+def test_a_compressed_body_is_refused_as_such(client: Client) -> None:
+    headers = (
+        b"Content-Type: application/json\r\nContent-Encoding: gzip\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
+    )
+    assert refused(sent(client, POST + headers), 400).startswith("The encoding `gzip` is not supported")
+
+
+@pytest.mark.parametrize("target", [b"/health", b"http://x/health", b"HTTPS://x:1/health?a=b"])
+def test_a_target_may_be_a_whole_address(client: Client, target: bytes) -> None:
+    request = b"GET " + target + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    assert sent(client, request).endswith(b'\r\n\r\n{"status":"ok"}')
+
+
 def test_other_protocols_are_not_offered(client: Client) -> None:
     request = b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, close\r\nUpgrade: websocket\r\n\r\n"
     assert sent(client, request).endswith(b'\r\n\r\n{"status":"ok"}')

@@ -208,3 +208,14 @@ def test_invisible_characters_around_sentences_stay(text_translator: TextTransla
     marked = "\ufeff{}\u200b\n\u200f{}\u200e\x00"
     one, two, both = text_translator.translate(["A dog runs.", "Two men.", marked.format("A dog runs.", "Two men.")])
     assert both.text == marked.format(one.text, two.text)
+
+
+UNREAD = "\u00ad\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff"
+
+
+@pytest.mark.parametrize("mark", UNREAD, ids=lambda mark: f"{ord(mark):x}")
+def test_invisible_characters_inside_sentences_change_nothing(text_translator: TextTranslator, mark: str) -> None:
+    sentences = f"A {mark}dog{mark} runs. Two men.", f"{mark}A do{mark}g runs{mark}.{mark} Two{mark} men{mark}."
+    plain, alone, *marked = text_translator.translate(["A dog runs. Two men.", mark, *sentences])
+    assert {translation.text.replace(mark, "") for translation in marked} == {plain.text}
+    assert alone.text == mark

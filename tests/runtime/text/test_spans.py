@@ -15,7 +15,7 @@ from edgeformer_runtime.text.block import Item, Span, inside, overlapping
 from edgeformer_runtime.text.protected import has_words
 from edgeformer_runtime.text.segmentation import fitting_spans, joined_spans, trimmed, with_whole_items
 
-INVISIBLE = " \t\n\r\v\f\x1c\x85\xa0\u2028\u3000\x00\u200b\u200e\u200f\u2060\ufeff"
+INVISIBLE = " \t\n\r\v\f\x1c\x85\xa0\u2028\u3000\x00\u200b\u200e\u200f\u2060\u2068\ufeff"
 PLACES = st.integers(0, 20)
 
 

@@ -107,8 +107,9 @@ export function read(
     text = Array.from({ length: text.length }, (_, at) => (isSpace(lower[at]!) ? text[at] : lower[at])).join("");
   }
   let kept = range(start, end);
-  if (without.length || block.isMarkup) {
+  if (without.length || block.isMarkup || UNREAD.test(text)) {
     kept = kept.filter((offset) => !without.some((item) => item.start <= offset && offset < item.end));
+    kept = kept.filter((offset) => !UNREAD.test(block.text[offset]!));
     kept = withoutDoubleSpaces(block.text, kept);
     text = kept.map((offset) => text[offset - start]).join("");
     if (without.length) [text, kept] = withGaps(text, kept);
@@ -157,5 +158,7 @@ export function trimmed(text: string, start: number, end: number): Span[] {
   return first < last ? [[first, last]] : [];
 }
 
-/** Null, zero width space, marks of direction, word joiner, byte order mark. */
-const INVISIBLE = /[\0\u200b\u200e\u200f\u2060\ufeff]/g;
+/** What models are not given: soft hyphens, marks of direction, word joiners, byte order marks. */
+const UNREAD = /[\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]/;
+/** Null, zero width space, and what models are not given. */
+const INVISIBLE = new RegExp(`[\\0\\u200b]|${UNREAD.source}`, "g");
