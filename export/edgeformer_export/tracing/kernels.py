@@ -12,38 +12,27 @@ import torch
 from torch import Tensor, nn
 
 from edgeformer.model.lstm.model import LSTMLayer
-from edgeformer.model.transformer.attention import MultiHeadAttention, attention_probabilities
+from edgeformer.model.transformer.attention import MultiHeadAttention, Scoring, attention_probabilities
 from edgeformer.model.transformer.relative_bias import RelativeBias
+from edgeformer.model.transformer.self_attention import Past
 from edgeformer_runtime.bundle.manifest import Target
 
 OPSET = 20
 """Version of the ONNX operator set; onnxruntime has it since 1.17."""
 
 
-def ort_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    padding: Tensor | None,
-    causal: bool,
-    scale: float,
-    dropout: float,
-    bias: Tensor | None = None,
-) -> Tensor:
+def ort_attention(query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
     """``com.microsoft::MultiHeadAttention``, with keys and values in four axes; arguments as in ``AttentionKernel``.
 
     The operator requires keys and values of the same width; others use :func:`portable_attention`.
     """
     if key.shape[3] != value.shape[3]:
-        return portable_attention(
-            query, key, value, padding=padding, causal=causal, scale=scale, dropout=dropout, bias=bias
-        )
-    inputs = (query, key, value, None, padding, bias)
+        return portable_attention(query, key, value, scoring)
+    inputs = (query, key, value, None, scoring.padding, scoring.bias)
     context: Tensor = torch.onnx.ops.symbolic(
         "com.microsoft::MultiHeadAttention",
         inputs[: max(index for index, value in enumerate(inputs) if value is not None) + 1],
-        {"num_heads": key.shape[1], "scale": scale, "unidirectional": int(causal)},
+        {"num_heads": key.shape[1], "scale": scoring.scale, "unidirectional": int(scoring.causal)},
         dtype=query.dtype,
         shape=(query.shape[0], query.shape[1], value.shape[1] * value.shape[3]),
         version=1,
@@ -51,22 +40,11 @@ def ort_attention(
     return context
 
 
-def portable_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    padding: Tensor | None,
-    causal: bool,
-    scale: float,
-    dropout: float,
-    bias: Tensor | None = None,
-) -> Tensor:
+def portable_attention(query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
     """Matrix products and a softmax, which trace to a few standard operators; arguments as in ``AttentionKernel``."""
-    del dropout
-    if causal:
+    if scoring.causal:
         raise NotImplementedError("Exported graphs decode one position at a time and need no causal mask.")
-    context = torch.matmul(attention_probabilities(query, key, padding, scale, bias), value)
+    context = torch.matmul(attention_probabilities(query, key, scoring), value)
     # (N, H, Q, F) -> (N, Q, H * F)
     return context.transpose(1, 2).flatten(2)
 
@@ -86,13 +64,7 @@ class InPlaceCache:
     """The beam that holds each past position of each beam, ``(N, K, T)``, int32."""
 
     def __call__(
-        self,
-        attention: MultiHeadAttention,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        past: tuple[Tensor, Tensor],
-        bias: Tensor | None,
+        self, attention: MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor, past: Past, bias: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See ``CacheKernel``."""
         if bias is not None:
