@@ -54,18 +54,6 @@ class OptimizedGraphs:
     """Weights that can be quantized."""
 
 
-@dataclass(frozen=True)
-class QuantizedGraphs:
-    """Graphs with quantized weights."""
-
-    graphs: Graphs
-    """Encoder and decoder; the caller may modify them."""
-    passes: Passes
-    """Records of all passes, optimization included."""
-    changed: bool
-    """Whether a pass quantized anything."""
-
-
 class ModelGraphs:
     """The graphs of a run's model, with text for calibration; each part is created on first use.
 
@@ -121,8 +109,9 @@ class ModelGraphs:
         """Return the range of each activation by graph and name, in the optimized graphs for a precision."""
         return self._calibrated(PRECISIONS[precision].in_blocks)
 
-    def quantized(self, precision: Precision, assigned: Assigned) -> QuantizedGraphs:
-        """Return copies of the graphs with quantized weights.
+    def quantized(self, precision: Precision, assigned: Assigned) -> tuple[Graphs, Passes, bool]:
+        """Return copies of the graphs with quantized weights, records of all passes, optimization included, and whether
+        one of them quantized anything.
 
         Args:
             precision: the bundle's precision; determines which operators are fused.
@@ -131,7 +120,7 @@ class ModelGraphs:
         optimized = self.optimized(precision)
         graphs, passes = copies(optimized.graphs), dict(optimized.passes)
         if not PRECISIONS[precision].is_quantized:
-            return QuantizedGraphs(graphs, passes, changed=False)
+            return graphs, passes, False
         ranges = self.ranges(precision)
         projections = frozenset().union(*(projection_digests(graph.graph) for graph in graphs.values()))
         changed = False
@@ -154,7 +143,7 @@ class ModelGraphs:
             graphs[file], records = run_passes(graphs[file], quantization)
             passes[file] = (*passes[file], *records)
             changed |= any(record.outcome == "changed" for record in records)
-        return QuantizedGraphs(graphs, passes, changed)
+        return graphs, passes, changed
 
     def _optimize(self, in_blocks: bool) -> OptimizedGraphs:
         graphs, passes = optimized_graphs(
