@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 
@@ -146,14 +146,9 @@ class ModelGraphs:
         return graphs, passes, changed
 
     def _optimize(self, in_blocks: bool) -> OptimizedGraphs:
-        graphs, passes = optimized_graphs(
-            copies(self.traced.graphs),
-            self.target,
-            in_blocks=in_blocks,
-            for_cuda=self._for_cuda,
-            merge=MergeLinears(self._given_activation) if self.run.info.quantization else None,
-            progress=partial(self._progress, OPTIMIZE),
-        )
+        merge = MergeLinears(self._given_activation) if self.run.info.quantization else None
+        chosen = partial(optimizations, target=self.target, in_blocks=in_blocks, for_cuda=self._for_cuda, merge=merge)
+        graphs, passes = optimized_graphs(copies(self.traced.graphs), chosen, partial(self._progress, OPTIMIZE))
         if self.shortlist is not None:
             graphs[contract.SHORTLIST_WEIGHT_FILE] = weight_graph(graphs[contract.DECODER_FILE])
             passes = {**passes, contract.SHORTLIST_WEIGHT_FILE: ()}
@@ -188,26 +183,21 @@ def check_exportable(model: EncoderDecoder) -> None:
     Raises:
         ExportError: the model cannot be exported.
     """
-    optimized_graphs(to_onnx(model, "ort").graphs, "ort", in_blocks=False, for_cuda=False)
+    optimized_graphs(
+        to_onnx(model, "ort").graphs, partial(optimizations, target="ort", in_blocks=False, for_cuda=False)
+    )
 
 
 def optimized_graphs(
     graphs: Graphs,
-    target: Target,
-    *,
-    in_blocks: bool,
-    for_cuda: bool,
-    merge: MergeLinears | None = None,
+    passes_of: Callable[[str], Sequence[ir.passes.PassBase]],
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> tuple[Graphs, Passes]:
-    """Run :func:`optimizations`, and make sure that bundles may use the operators of the result.
+    """Run optimization passes, and make sure that bundles may use the operators of the result.
 
     Args:
         graphs: the graphs as traced; modified in place.
-        target: as for :func:`optimizations`.
-        in_blocks: as for :func:`optimizations`.
-        for_cuda: as for :func:`optimizations`.
-        merge: as for :func:`optimizations`.
+        passes_of: the passes of a graph, by its file; see :func:`optimizations`.
         progress: called with the fraction done, 0 … 1.
 
     Raises:
@@ -216,8 +206,7 @@ def optimized_graphs(
     passes = {}
     for number, file in enumerate(graphs):
         progress(number / len(graphs))
-        chosen = optimizations(file, target, in_blocks=in_blocks, for_cuda=for_cuda, merge=merge)
-        graphs[file], records = run_passes(graphs[file], chosen)
+        graphs[file], records = run_passes(graphs[file], passes_of(file))
         passes[file] = tuple(records)
         if problem := unsupported(operator_counts(graphs[file])):
             method = "encode" if file == contract.ENCODER_FILE else "step"

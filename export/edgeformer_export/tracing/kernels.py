@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -93,11 +94,11 @@ class InPlaceCache:
 
 
 @contextmanager
-def replaced(modules: Sequence[nn.Module], attribute: str, kernel: object) -> Iterator[None]:
+def replaced(modules: Sequence[nn.Module], attribute: str, kernel_of: Callable[[Any], object]) -> Iterator[None]:
     """Make modules use another kernel than that of their class inside the ``with`` block."""
     try:
         for module in modules:
-            setattr(module, attribute, kernel)
+            setattr(module, attribute, kernel_of(module))
         yield
     finally:
         for module in modules:
@@ -170,40 +171,23 @@ def ort_rms_norm(norm: nn.RMSNorm, x: Tensor) -> Tensor:
 
 
 @contextmanager
-def fused_norms(model: nn.Module, target: Target) -> Iterator[None]:
-    """Make every RMSNorm of a model one operator, where ``target`` has it, inside the ``with`` block."""
-    with ExitStack() as stack:
-        for norm in model.modules() if target == "ort" else ():
-            if isinstance(norm, nn.RMSNorm):
-                stack.enter_context(replaced([norm], "forward", partial(ort_rms_norm, norm)))
-        yield
-
-
-@contextmanager
-def tabulated_biases(model: nn.Module) -> Iterator[None]:
-    """Make tables by offset of a model's relative biases constants inside the ``with`` block."""
-    biases = [module for module in model.modules() if isinstance(module, RelativeBias)]
-    with torch.no_grad():
-        tables = {bias.weight: bias.by_offset() for bias in biases}
-    with ExitStack() as stack:
-        for bias in biases:
-            stack.enter_context(replaced([bias], "tabulated", tables[bias.weight]))
-        yield
-
-
-@contextmanager
 def use_kernels(model: nn.Module, target: Target) -> Iterator[None]:
-    """Make every attention and every LSTM layer of a model use the kernels of ``target`` inside the ``with`` block.
+    """Make a model use the kernels of ``target`` inside the ``with`` block: those of attention and of LSTM layers,
+    RMSNorm as one operator, and relative biases whose tables by offset are constants.
 
     Caches are a matter of each step: see :class:`InPlaceCache`.
     """
-    attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
-    layers = [module for module in model.modules() if isinstance(module, LSTMLayer)]
+
+    def each(kind: type[nn.Module]) -> list[nn.Module]:
+        return [module for module in model.modules() if isinstance(module, kind)]
+
     attention = ort_attention if target == "ort" else portable_attention
+    with torch.no_grad():  # modules that share a weight share its table
+        tables = {bias.weight: bias.by_offset() for bias in model.modules() if isinstance(bias, RelativeBias)}
     with (
-        replaced(attentions, "kernel", attention),
-        replaced(layers, "kernel", onnx_lstm),
-        tabulated_biases(model),
-        fused_norms(model, target),
+        replaced(each(MultiHeadAttention), "kernel", lambda _: attention),
+        replaced(each(LSTMLayer), "kernel", lambda _: onnx_lstm),
+        replaced(each(RelativeBias), "tabulated", lambda bias: tables[bias.weight]),
+        replaced(each(nn.RMSNorm) if target == "ort" else [], "forward", lambda norm: partial(ort_rms_norm, norm)),
     ):
         yield
