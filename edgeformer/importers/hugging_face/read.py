@@ -141,7 +141,6 @@ def _refuse_unknown(config: Mapping[str, Any]) -> None:
 
 HUGGING_FACE = Importer(
     name="huggingface",
-    description="folders of Hugging Face's transformers: Marian, M2M-100, NLLB, mBART, BART, T5, MADLAD-400, ByT5",
     recognizes=has_config,
     read=read_folder,
 )
