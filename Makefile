@@ -24,13 +24,32 @@ ATTACK_ARGS ?=
 SIEGE_ARGS ?=
 SOAK_ARGS ?=
 OPTIMUM ?= runs/optimum
+HELD_OUT := --source $(DEMO)/data/test.en --reference $(DEMO)/data/test.fr --beam 1 --threads 1
 WEB := runtime/edgeformer-web
 ONNXRUNTIME_WEB := onnxruntime-web@1.30.0
 
 .PHONY: demo test test-all test-slow pytest lint types bench optimum attack siege soak kernels-wheels web web-package docs demo-page clean
 
 demo: $(READY) $(KERNELS)
-	$(BIN)/python -m edgeformer_bench.demo --out $(DEMO)
+	@test ! -e $(DEMO) || test -e $(DEMO)/.demo || { echo "$(DEMO) was not made by the demo; choose another DEMO"; exit 1; }
+	@rm -rf $(DEMO) && mkdir -p $(DEMO) && touch $(DEMO)/.demo
+	$(BIN)/edgeformer data prepare dates-en-fr --out $(DEMO)/data
+	$(BIN)/edgeformer train dates-en-fr --out $(DEMO)/run
+	$(BIN)/edgeformer export $(DEMO)/run --out $(DEMO)/fp32
+	$(BIN)/edgeformer export $(DEMO)/run --out $(DEMO)/int8 --precision int8
+	$(BIN)/edgeformer verify $(DEMO)/fp32 --checkpoint $(DEMO)/run
+	$(BIN)/edgeformer verify $(DEMO)/int8
+	$(BIN)/edgeformer translate $(DEMO)/int8 "Monday, March 3, 2031" "September 14, 1987" "8,750 kilometers" "in 3 days"
+	$(BIN)/edgeformer evaluate $(DEMO)/run $(HELD_OUT)
+	$(BIN)/edgeformer evaluate $(DEMO)/fp32 $(HELD_OUT)
+	$(BIN)/edgeformer evaluate $(DEMO)/int8 $(HELD_OUT)
+	$(BIN)/edgeformer bench $(DEMO)/int8 --beam 1 --threads 1
+	@$(BIN)/edgeformer evaluate $(DEMO)/int8 $(HELD_OUT) --json | $(BIN)/python -c 'import json, sys; \
+	exact = json.load(sys.stdin)["scores"]["exact_match"]; sys.exit(exact < 0.99 and f"{exact:.2%} exact matches in int8, fewer than 99 %")'
+	$(BIN)/edgeformer models
+	$(BIN)/edgeformer translate en-fr "Where is the train station?" "I would like a cup of tea, please."
+	@echo "To translate in a browser, run this command and open http://127.0.0.1:5000:"
+	@echo "$(BIN)/edgeformer serve"
 
 # mypy uses one CPU, so it runs beside the tests.
 test: lint

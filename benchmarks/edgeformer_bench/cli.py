@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from edgeformer_runtime.cli import options
 
 if TYPE_CHECKING:
     from edgeformer_bench.compare import Comparison
-    from edgeformer_bench.latency import BenchmarkOptions, BenchmarkResult, Conditions
+    from edgeformer_bench.latency import BenchmarkResult, Conditions
 
 
 @click.command()
@@ -82,10 +81,11 @@ def bench(
     rounds, each in a process of its own.
     """
     from contextlib import nullcontext
+    from functools import partial
 
-    from edgeformer_bench.compare import Against
-    from edgeformer_bench.latency import BenchmarkOptions
-    from edgeformer_runtime.cli.output import atomic_text, json_text, print_json
+    from edgeformer_bench.compare import Against, Comparison, compare
+    from edgeformer_bench.latency import BenchmarkOptions, benchmark
+    from edgeformer_runtime.cli.output import atomic_text, json_text, print_json, stages
 
     how = BenchmarkOptions(beam_size=beam, **measurement)
     if how.device != "cpu" and (only := [name for name in peers if name in ON_CPU]):
@@ -94,17 +94,25 @@ def bench(
         raise click.UsageError("--checkpoint needs --against.")
     if text_to_text and not peers and len(bundles) < 2:
         raise click.UsageError("--text-to-text needs --against, or several bundles.")
-    against = Against(peers=peers, run=run, pythons=pythons)
     only_json = json_file is not None and str(json_file) == "-"
     texts = _texts(bundles[0], source)[:limit]
+    names = {"convert": "Converting for the other engines", "bench": "Measuring"}
+    result: Comparison | BenchmarkResult
     with nullcontext() if only_json or json_file is None else atomic_text(json_file) as stream:
-        result = _measure(bundles, texts, how, against, text_to_text=text_to_text, quiet=only_json)
+        with stages(names, quiet=only_json) as progress:
+            if peers or len(bundles) > 1:
+                against = Against(peers=peers, run=run, pythons=pythons)
+                result = compare(bundles, texts, how, against, text_to_text=text_to_text, progress=progress)
+            else:
+                result = benchmark(bundles[0], texts, how, progress=partial(progress, "bench"))
         if stream is not None:
             stream.write(json_text(result) + "\n")
     if only_json:
         print_json(result)
+    elif isinstance(result, Comparison):
+        _print_comparison(result)
     else:
-        _print(result)
+        _print_bundle(result)
 
 
 def _texts(bundle: Path, source: Path | None) -> list[str]:
@@ -116,36 +124,6 @@ def _texts(bundle: Path, source: Path | None) -> list[str]:
     if source is not None:
         return read_lines(source)
     return list(dict.fromkeys(case.text for case in golden_cases(open_bundle(bundle))))
-
-
-def _measure(
-    bundles: Sequence[Path],
-    texts: Sequence[str],
-    how: BenchmarkOptions,
-    against: Any,
-    *,
-    text_to_text: bool,
-    quiet: bool,
-) -> BenchmarkResult | Comparison:
-    """Measure one bundle, or compare several systems."""
-    from edgeformer_bench.compare import compare
-    from edgeformer_bench.latency import benchmark
-    from edgeformer_runtime.cli.output import stages
-
-    names = {"convert": "Converting for the other engines", "bench": "Measuring"}
-    with stages(names, quiet=quiet) as progress:
-        if against.peers or len(bundles) > 1:
-            return compare(bundles, texts, how, against, text_to_text=text_to_text, progress=progress)
-        return benchmark(bundles[0], texts, how, progress=lambda fraction: progress("bench", fraction))
-
-
-def _print(result: BenchmarkResult | Comparison) -> None:
-    from edgeformer_bench.compare import Comparison
-
-    if isinstance(result, Comparison):
-        _print_comparison(result)
-    else:
-        _print_bundle(result)
 
 
 def _conditions(result: Conditions) -> str:

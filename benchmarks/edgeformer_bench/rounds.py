@@ -111,10 +111,9 @@ class Contest:
 
     Args:
         contenders: systems to open.
-        progress: called with the name of each system before it is opened.
     """
 
-    def __init__(self, contenders: Sequence[Contender], progress: Callable[[str], None] = lambda name: None) -> None:
+    def __init__(self, contenders: Sequence[Contender]) -> None:
         self.errors: dict[str, str] = {}
         """Why systems dropped out."""
         self.versions: dict[str, str] = {}
@@ -123,7 +122,6 @@ class Contest:
         self._chosen: dict[str, PeerProcess] = {}
         try:
             for contender in contenders:
-                progress(contender.name)
                 self._open(contender)
         except BaseException:
             self.close()

@@ -70,7 +70,8 @@ def evaluate(
     """
     from contextlib import nullcontext
 
-    from edgeformer.quality.evaluation import aligned_lines, evaluate_texts
+    from edgeformer.data.text import read_pairs
+    from edgeformer.quality.evaluation import evaluate_texts
     from edgeformer.quality.perplexity import perplexity
     from edgeformer.quality.translators import kind_of, open_translator
     from edgeformer_runtime.cli.output import atomic_text, one_line, print_json, refuse_input, stages
@@ -78,7 +79,8 @@ def evaluate(
 
     if output is not None:
         refuse_input(output, source, reference)
-    texts, references = aligned_lines(source, reference)
+    pairs = read_pairs((source, reference))
+    texts, references = ([pair[side] for pair in pairs] for side in (0, 1))
     translator = open_translator(model, **engine)
     with nullcontext() if output is None else atomic_text(output) as stream:
         names = {"translate": "Translating", **({"perplexity": "Scoring the references"} if with_perplexity else {})}

@@ -98,7 +98,6 @@ def is_argos(path: Path) -> bool:
 
 ARGOS = Importer(
     name="argos",
-    description="Argos Translate's packages (.argosmodel)",
     recognizes=is_argos,
     read=read_argos,
 )

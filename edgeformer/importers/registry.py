@@ -41,8 +41,6 @@ class Importer:
 
     name: str
     """The value of ``--from``."""
-    description: str
-    """The models that it reads, for lists."""
     recognizes: Callable[[Path], bool]
     """Whether a file or folder is of this format, judged by its content; raises nothing."""
     read: Callable[[Path, Given], ImportedModel]

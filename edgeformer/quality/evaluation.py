@@ -5,10 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from edgeformer.data.text import read_lines
-from edgeformer.errors import DataError
 from edgeformer.quality.scores import Scores, metrics, score
 from edgeformer_runtime.decoding.loop import Counters
 from edgeformer_runtime.decoding.options import DecodeOptions
@@ -90,20 +87,6 @@ def evaluate_texts(
         counters=counters,
         truncated=truncated,
     )
-
-
-def aligned_lines(source: Path, reference: Path) -> tuple[list[str], list[str]]:
-    """Read the lines of a text and of its translation.
-
-    Raises:
-        DataError: a file cannot be read, or the files have different numbers of lines.
-    """
-    texts, references = read_lines(source), read_lines(reference)
-    if len(texts) != len(references):
-        raise DataError(
-            f"`{source}` has {len(texts)} lines, but `{reference}` has {len(references)}; align them line by line."
-        )
-    return texts, references
 
 
 def translate_all(

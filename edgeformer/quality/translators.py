@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from edgeformer.run.folder import Run
 
 
-def is_bundle(path: Path) -> bool:
-    """Return whether a folder is a bundle rather than a run."""
-    return (path / MANIFEST_FILE).exists()
-
-
 def open_translator(
     path: Path,
     *,
@@ -56,7 +51,7 @@ def open_translator(
             f"`{path}` does not exist; give the folder of a run or of a bundle, or a name that "
             "`edgeformer models` lists."
         )
-    if is_bundle(path) or not path.is_dir():
+    if (path / MANIFEST_FILE).exists() or not path.is_dir():
         threads, workers = divide_for_many(device, threads, 0)
         return Translator.open(
             path,

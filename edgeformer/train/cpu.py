@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from edgeformer.model.transformer.attention import MultiHeadAttention, torch_attention
+from edgeformer.model.transformer.attention import MultiHeadAttention, Scoring, torch_attention
 
 _LEVELS = 2**16
 
@@ -75,32 +75,20 @@ def use_training_attention(module: nn.Module) -> None:
             child.kernel = training_attention
 
 
-def training_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    padding: Tensor | None,
-    causal: bool,
-    scale: float,
-    dropout: float,
-    bias: Tensor | None = None,
-) -> Tensor:
-    """An :class:`~edgeformer.model.transformer.attention.AttentionKernel` for sentences of at least one true token.
+def training_attention(query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
+    """An :data:`~edgeformer.model.transformer.attention.AttentionKernel` for sentences of at least one true token.
 
     Without gradients, or with dropout or a bias, it calls torch's own kernel.
     """
-    if dropout or bias is not None or not torch.is_grad_enabled():
-        return torch_attention(
-            query, key, value, padding=padding, causal=causal, scale=scale, dropout=dropout, bias=bias
-        )
+    if scoring.dropout or scoring.bias is not None or not torch.is_grad_enabled():
+        return torch_attention(query, key, value, scoring)
     hidden = torch.finfo(torch.float32).min
     bias = torch.zeros((), device=query.device)
-    if padding is not None:
-        bias = bias + (1 - padding[:, None, None, :].float()) * hidden
-    if causal:
+    if scoring.padding is not None:
+        bias = bias + (1 - scoring.padding[:, None, None, :].float()) * hidden
+    if scoring.causal:
         bias = bias + torch.full((query.shape[1], key.shape[2]), hidden, device=query.device).triu_(1)
-    context: Tensor = _Attention.apply(query, key, value, bias, scale)  # type: ignore[no-untyped-call] # torch
+    context: Tensor = _Attention.apply(query, key, value, bias, scoring.scale)  # type: ignore[no-untyped-call] # torch
     return context
 
 

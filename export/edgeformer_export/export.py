@@ -195,11 +195,11 @@ def write_graphs(
         reports = tensor_reports(layers, assigned, model_graphs.rounding, quantize)
         quantization = QuantizationReport(tensors=tuple(reports))
     progress(WRITE, 0.0)
-    quantized = model_graphs.quantized(precision, assigned)
-    if is_quantized and not quantized.changed:
+    graphs, passes, changed = model_graphs.quantized(precision, assigned)
+    if is_quantized and not changed:
         raise ExportError("This model has no weights worth quantizing; export it with --precision fp32.")
     progress(WRITE, 0.5)
-    return write_parts(model_graphs, folder, precision, quantized.graphs, quantized.passes, quantization)
+    return write_parts(model_graphs, folder, precision, graphs, passes, quantization)
 
 
 def write_parts(

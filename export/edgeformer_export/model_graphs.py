@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 
@@ -52,18 +52,6 @@ class OptimizedGraphs:
     """Records of the passes that optimized them."""
     layers: tuple[Layer, ...]
     """Weights that can be quantized."""
-
-
-@dataclass(frozen=True)
-class QuantizedGraphs:
-    """Graphs with quantized weights."""
-
-    graphs: Graphs
-    """Encoder and decoder; the caller may modify them."""
-    passes: Passes
-    """Records of all passes, optimization included."""
-    changed: bool
-    """Whether a pass quantized anything."""
 
 
 class ModelGraphs:
@@ -121,8 +109,9 @@ class ModelGraphs:
         """Return the range of each activation by graph and name, in the optimized graphs for a precision."""
         return self._calibrated(PRECISIONS[precision].in_blocks)
 
-    def quantized(self, precision: Precision, assigned: Assigned) -> QuantizedGraphs:
-        """Return copies of the graphs with quantized weights.
+    def quantized(self, precision: Precision, assigned: Assigned) -> tuple[Graphs, Passes, bool]:
+        """Return copies of the graphs with quantized weights, records of all passes, optimization included, and whether
+        one of them quantized anything.
 
         Args:
             precision: the bundle's precision; determines which operators are fused.
@@ -131,7 +120,7 @@ class ModelGraphs:
         optimized = self.optimized(precision)
         graphs, passes = copies(optimized.graphs), dict(optimized.passes)
         if not PRECISIONS[precision].is_quantized:
-            return QuantizedGraphs(graphs, passes, changed=False)
+            return graphs, passes, False
         ranges = self.ranges(precision)
         projections = frozenset().union(*(projection_digests(graph.graph) for graph in graphs.values()))
         changed = False
@@ -154,17 +143,12 @@ class ModelGraphs:
             graphs[file], records = run_passes(graphs[file], quantization)
             passes[file] = (*passes[file], *records)
             changed |= any(record.outcome == "changed" for record in records)
-        return QuantizedGraphs(graphs, passes, changed)
+        return graphs, passes, changed
 
     def _optimize(self, in_blocks: bool) -> OptimizedGraphs:
-        graphs, passes = optimized_graphs(
-            copies(self.traced.graphs),
-            self.target,
-            in_blocks=in_blocks,
-            for_cuda=self._for_cuda,
-            merge=MergeLinears(self._given_activation) if self.run.info.quantization else None,
-            progress=partial(self._progress, OPTIMIZE),
-        )
+        merge = MergeLinears(self._given_activation) if self.run.info.quantization else None
+        chosen = partial(optimizations, target=self.target, in_blocks=in_blocks, for_cuda=self._for_cuda, merge=merge)
+        graphs, passes = optimized_graphs(copies(self.traced.graphs), chosen, partial(self._progress, OPTIMIZE))
         if self.shortlist is not None:
             graphs[contract.SHORTLIST_WEIGHT_FILE] = weight_graph(graphs[contract.DECODER_FILE])
             passes = {**passes, contract.SHORTLIST_WEIGHT_FILE: ()}
@@ -199,26 +183,21 @@ def check_exportable(model: EncoderDecoder) -> None:
     Raises:
         ExportError: the model cannot be exported.
     """
-    optimized_graphs(to_onnx(model, "ort").graphs, "ort", in_blocks=False, for_cuda=False)
+    optimized_graphs(
+        to_onnx(model, "ort").graphs, partial(optimizations, target="ort", in_blocks=False, for_cuda=False)
+    )
 
 
 def optimized_graphs(
     graphs: Graphs,
-    target: Target,
-    *,
-    in_blocks: bool,
-    for_cuda: bool,
-    merge: MergeLinears | None = None,
+    passes_of: Callable[[str], Sequence[ir.passes.PassBase]],
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> tuple[Graphs, Passes]:
-    """Run :func:`optimizations`, and make sure that bundles may use the operators of the result.
+    """Run optimization passes, and make sure that bundles may use the operators of the result.
 
     Args:
         graphs: the graphs as traced; modified in place.
-        target: as for :func:`optimizations`.
-        in_blocks: as for :func:`optimizations`.
-        for_cuda: as for :func:`optimizations`.
-        merge: as for :func:`optimizations`.
+        passes_of: the passes of a graph, by its file; see :func:`optimizations`.
         progress: called with the fraction done, 0 … 1.
 
     Raises:
@@ -227,8 +206,7 @@ def optimized_graphs(
     passes = {}
     for number, file in enumerate(graphs):
         progress(number / len(graphs))
-        chosen = optimizations(file, target, in_blocks=in_blocks, for_cuda=for_cuda, merge=merge)
-        graphs[file], records = run_passes(graphs[file], chosen)
+        graphs[file], records = run_passes(graphs[file], passes_of(file))
         passes[file] = tuple(records)
         if problem := unsupported(operator_counts(graphs[file])):
             method = "encode" if file == contract.ENCODER_FILE else "step"

@@ -9,8 +9,8 @@ import msgspec
 
 from edgeformer.data.augment.load import load_with_copies
 from edgeformer.data.corpora import TextOrigin
+from edgeformer.data.text import read_pairs
 from edgeformer.errors import ConfigError, DataError
-from edgeformer.quality.evaluation import aligned_lines
 from edgeformer.run.folder import Run
 from edgeformer_runtime.translator import AnyTranslator
 
@@ -62,8 +62,7 @@ def validation_text(run: Run, data_dir: Path | None = None, files: tuple[Path, P
     """
     recipe = run.recipe
     if files is not None:
-        sources, references = aligned_lines(*files)
-        tokenize, name = "13a", f"{files[0].name} and {files[1].name}"
+        pairs, tokenize, name = read_pairs(files), "13a", f"{files[0].name} and {files[1].name}"
     elif not recipe.data.corpus and not recipe.data.train:
         raise ConfigError(
             f"`{run.path}` was imported and has no validation set; give text and its translation with --valid SOURCE "
@@ -77,8 +76,9 @@ def validation_text(run: Run, data_dir: Path | None = None, files: tuple[Path, P
                 f"`{run.path}` was trained on other text than these files contain, so their validation pairs may be "
                 "among its training pairs; give the same files with --data."
             )
-        sources, references = ([pair[side] for pair in corpus.valid] for side in (0, 1))
-        tokenize, name = corpus.provenance.tokenize, "the validation set of the training corpus"
+        pairs, tokenize = corpus.valid, corpus.provenance.tokenize
+        name = "the validation set of the training corpus"
+    sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
     if recipe.tokenizer.lowercase:
         references = [line.lower() for line in references]
     return ValidationText(sources, references, tokenize, name)

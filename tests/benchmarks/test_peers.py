@@ -82,7 +82,6 @@ def test_peers_are_told_the_device(tmp_path: Path) -> None:
         (tmp_path / f"ctranslate2-{precision}").mkdir()  # as if they had been converted
     there = peer("ctranslate2", tmp_path / "run", tmp_path, PeerOptions(threads=2, device="cuda"))
     assert [one.name for one in there] == ["CTranslate2 int8_float16", "CTranslate2 float16"]
-    assert [one.weights for one in there] == ["int8", "float32"]
     told = [[(spec.device, spec.settings["compute_type"], spec.environment) for spec in one.specs] for one in there]
     assert told == [[("cuda", "int8_float16", {})], [("cuda", "float16", {})]]
     here = peer("ctranslate2", tmp_path / "run", tmp_path, PeerOptions(threads=2))

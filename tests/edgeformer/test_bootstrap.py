@@ -38,7 +38,7 @@ def test_the_interval_covers_the_difference_and_shrinks_with_the_text() -> None:
         one, other = (sentence_counts(changed(lines, 0.1), references) for _ in range(2))
         interval = difference_interval(one, other)
         scores = [corpus_bleu(counts.sum(axis=0, keepdims=True))[0] for counts in (one, other)]
-        assert interval.contains(scores[0] - scores[1])
+        assert interval.low <= scores[0] - scores[1] <= interval.high
         assert interval.low - (interval.high - interval.low) < 0 < interval.high + (interval.high - interval.low)
         widths.append(interval.high - interval.low)
     assert 2.5 < widths[0] / widths[1] < 6  # the square root of 16 is 4
@@ -59,7 +59,7 @@ def test_the_interval_of_a_median_reflects_rounds_and_calls() -> None:
     steady = np.tile(calls, (8, 1))
     interval = median_interval(steady)
     assert interval is not None
-    assert interval.contains(float(np.median(calls)))
+    assert interval.low <= float(np.median(calls)) <= interval.high
     assert 0.1 < interval.high - interval.low < 1.0  # 2 · 1.96 · 1.25 / sqrt(200) is 0.35
 
     # A machine that is slower in some rounds makes the median less certain, however many calls there are.

@@ -114,7 +114,7 @@ def test_what_cannot_be_evaluated_is_named(
     source, reference = files
     short, empty = written(tmp_path / "short", REFERENCES[:-1]), written(tmp_path / "empty", [])
     missing = tmp_path / "missing"
-    lengths = f"`{source}` has {len(SOURCES)} lines, but `{short}` has {len(SOURCES) - 1}"
+    lengths = f"`{source}` has {len(SOURCES)} and `{short}` has {len(SOURCES) - 1}; align them"
     for model, read, compared, options, problem in (
         (small_bundle, source, short, (), lengths),
         (small_bundle, empty, empty, (), "no sentence to score"),

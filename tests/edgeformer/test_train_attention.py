@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from edgeformer.model.transformer.attention import MultiHeadAttention, torch_attention
+from edgeformer.model.transformer.attention import MultiHeadAttention, Scoring, torch_attention
 from edgeformer.model.transformer.config import TransformerConfig
 from edgeformer.train.cpu import training_attention, use_training_attention
 
@@ -39,7 +39,8 @@ def test_equals_torch(dtype: torch.dtype, queries: int, keys: int, causal: bool,
     results = []
     for kernel, precision in ((training_attention, dtype), (torch_attention, torch.float32)):
         leaves = [tensor.to(precision).requires_grad_() for tensor in inputs]
-        context = kernel(*leaves, padding=padding if padded else None, causal=causal, scale=0.4, dropout=0.0)
+        query, key, value = leaves
+        context = kernel(query, key, value, Scoring(0.4, padding if padded else None, causal))
         assert context.dtype == precision
         gradient = torch.linspace(-1, 1, context.numel()).view_as(context).to(precision)
         results.append([context, *torch.autograd.grad(context, leaves, gradient)])
@@ -50,7 +51,7 @@ def test_equals_torch(dtype: torch.dtype, queries: int, keys: int, causal: bool,
 def test_padding_gets_no_weight_and_no_gradient() -> None:
     query, key, value, padding = example(4, 7, torch.float32)
     value.requires_grad_()
-    context = training_attention(query, key, value, padding=padding, causal=False, scale=1.0, dropout=0.0)
+    context = training_attention(query, key, value, Scoring(1.0, padding))
     torch.testing.assert_close(context[1], value[1, :, :1].expand(-1, 4, -1).transpose(0, 1).flatten(1))
     (gradient,) = torch.autograd.grad(context.sum(), value)
     assert not gradient.transpose(1, 2)[padding == 0].any()
@@ -58,20 +59,20 @@ def test_padding_gets_no_weight_and_no_gradient() -> None:
 
 
 def test_torch_does_what_needs_no_gradient_and_dropout(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    monkeypatch.setattr("edgeformer.train.cpu.torch_attention", lambda *_, **fields: calls.append(fields))
-    *inputs, padding = example(4, 4, torch.float32)
-    training_attention(*inputs, padding=padding, causal=False, scale=0.5, dropout=0.25)
+    calls: list[Scoring] = []
+    monkeypatch.setattr("edgeformer.train.cpu.torch_attention", lambda *arguments: calls.append(arguments[-1]))
+    query, key, value, padding = example(4, 4, torch.float32)
+    training_attention(query, key, value, Scoring(0.5, padding, dropout=0.25))
     with torch.no_grad():
-        training_attention(*inputs, padding=padding, causal=False, scale=0.5, dropout=0.0)
-    training_attention(*inputs, padding=padding, causal=False, scale=0.5, dropout=0.0)
-    assert [call["dropout"] for call in calls] == [0.25, 0.0]
+        training_attention(query, key, value, Scoring(0.5, padding))
+    training_attention(query, key, value, Scoring(0.5, padding))
+    assert [call.dropout for call in calls] == [0.25, 0.0]
 
 
 def test_every_kernel_of_torch_is_exchanged_and_no_other() -> None:
     config = TransformerConfig(d_model=8, d_ff=8, heads=2)
 
-    def own(*_: Tensor, **__: object) -> Tensor:
+    def own(*_: object) -> Tensor:
         return torch.zeros(())
 
     model = nn.ModuleList(MultiHeadAttention(config) for _ in range(3))

@@ -25,6 +25,7 @@ from torch import Tensor
 from edgeformer.cli import main
 from edgeformer.errors import ConfigError
 from edgeformer.model.base import State
+from edgeformer.model.transformer.attention import Scoring
 from edgeformer.model.transformer.model import Transformer
 from edgeformer.run.folder import Run
 from edgeformer.run.weights import save_weights
@@ -123,8 +124,8 @@ def test_export_is_reproducible(run: Run, int8: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_dropped_mask_is_not_exported(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unmasked(query: Tensor, key: Tensor, value: Tensor, **settings: Any) -> Tensor:
-        return kernels.portable_attention(query, key, value, **{**settings, "padding": None})
+    def unmasked(query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
+        return kernels.portable_attention(query, key, value, scoring._replace(padding=None))
 
     monkeypatch.setattr(kernels, "ort_attention", unmasked)
     with pytest.raises(ExportError, match="do not match PyTorch: logits differ by up to"):

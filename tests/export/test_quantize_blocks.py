@@ -23,7 +23,7 @@ from edgeformer_export.quantize.static import QuantizeStatic, activations
 from edgeformer_export.quantize.strategies import STRATEGIES, InBlocks
 from edgeformer_export.weights import WeightsFile
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, SOURCE, SOURCE_LENGTH
-from edgeformer_runtime.precision import BLOCK_SIZE, PRECISIONS
+from edgeformer_runtime.precision import PRECISIONS
 from tests.graphs import constant, linear_model, run, run_all
 from tests.store import Store
 from tests.variants import traced_variants
@@ -70,7 +70,7 @@ def test_a_product_is_that_of_the_rounded_weight(bits: int, width: int, op: str,
     model, (record,) = run_passes(linear_model(weight, bias, op), [QuantizeBlocks(bits)])
     assert [node.op_type for node in model.graph] == ["MatMulNBits"]
 
-    size = choose_block_size(width, bits, BLOCK_SIZE)
+    size = choose_block_size(width, bits)
     blocks = quantize_blocks(np.ascontiguousarray(weight.T), bits, size)
     rounded = dequantize_blocks(blocks, bits, width)
     biases = 0 if bias is None else bias.nbytes
@@ -115,7 +115,7 @@ def test_a_look_up_reads_exactly_the_rounded_rows(bits: int, width: int) -> None
     model, (record,) = run_passes(lookup_model(table), [QuantizeBlocks(bits)])
     assert record.bytes_after < (0.6 if width == 17 else 0.32) * record.bytes_before
     ids = RANDOM.integers(0, 50, (3, 7))
-    rounded = dequantize_blocks(quantize_blocks(table, bits, choose_block_size(width, bits, BLOCK_SIZE)), bits, width)
+    rounded = dequantize_blocks(quantize_blocks(table, bits, choose_block_size(width, bits)), bits, width)
     np.testing.assert_array_equal(run(model, ids=ids), rounded[ids])
 
 
@@ -163,7 +163,7 @@ def test_4_bits_are_rounded_with_nearly_the_least_squared_error(block_size: int)
     [(512, 4, 256), (256, 8, 256), (192, 4, 64), (96, 4, 32), (48, 8, 16), (48, 4, 64), (16, 8, 16), (1000, 8, 256)],
 )
 def test_the_block_size_takes_fewest_bytes(width: int, bits: int, expected: int) -> None:
-    assert choose_block_size(width, bits, BLOCK_SIZE) == expected
+    assert choose_block_size(width, bits) == expected
 
 
 @pytest.mark.parametrize("bits", BITS)
@@ -221,7 +221,7 @@ def test_a_whole_graph_computes_what_rounded_weights_give(store: Store, bits: in
     products = [(linear.nodes[0].inputs[1], True) for linear in find_linears(model.graph)]
     for value, transposed in [*products, *((node.inputs[0], False) for node in find_lookups(model.graph))]:
         weight = constant_array(value).T if transposed else constant_array(value)
-        size = choose_block_size(weight.shape[1], bits, BLOCK_SIZE)
+        size = choose_block_size(weight.shape[1], bits)
         rounded = dequantize_blocks(quantize_blocks(weight, bits, size), bits, weight.shape[1])
         assert value is not None
         value.const_value = ir.tensor(rounded.T if transposed else rounded)
@@ -241,19 +241,6 @@ def test_narrow_weights_stay_in_float() -> None:
     result, (record,) = run_passes(model, [QuantizeBlocks(4)])
     assert record.outcome == "unchanged"
     assert [node.op_type for node in result.graph] == ["MatMul"]
-
-
-@pytest.mark.parametrize(
-    ("bits", "block_size", "message"),
-    [
-        (3, 128, "`bits` must be 4 or 8, but is 3"),
-        (4, 8, "`block_size` must be a power of two of at least 16, but is 8"),
-        (4, 96, "`block_size` must be a power of two of at least 16, but is 96"),
-    ],
-)
-def test_settings_that_the_operators_lack_are_refused(bits: int, block_size: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        QuantizeBlocks(bits, block_size)
 
 
 def test_every_precision_with_integers_has_a_strategy() -> None:

@@ -239,7 +239,7 @@ def test_products_of_a_model_lose_less_and_every_run_gives_the_same_bits(model_g
 def test_graphs_and_report_have_the_calibrated_weights(model_graphs: ModelGraphs) -> None:
     layers = model_graphs.optimized("int4").layers
     assigned = assign(layers, "int4")
-    graphs = model_graphs.quantized("int4", assigned).graphs
+    graphs, _, _ = model_graphs.quantized("int4", assigned)
     (table,) = [layer for layer in layers if len(layer.uses) > 1]
     blocks = model_graphs.rounding(table.rows, 4, choose_block_size(table.rows.shape[1], 4, BLOCK_SIZE))
     assert (blocks.packed != quantize_blocks(table.rows, 4, blocks.block_size).packed).any()
@@ -267,4 +267,5 @@ def test_8_bits_need_no_moments(
 ) -> None:
     monkeypatch.setattr(model_graphs, "rounding", BlockRounding(no_moments))
     layers = model_graphs.optimized(precision).layers
-    assert model_graphs.quantized(precision, assign(layers, precision)).changed
+    _, _, changed = model_graphs.quantized(precision, assign(layers, precision))
+    assert changed

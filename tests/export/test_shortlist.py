@@ -148,13 +148,10 @@ def test_alignment_finds_what_words_become() -> None:
     for _ in range(400):
         source = random.choice(40, 3, replace=False)
         pairs.append((source.tolist(), random.permutation(translation[source]).tolist()))
-    table = align(pairs, 40, 40)
-    best = {
-        source: table.target[table.source == source][table.probability[table.source == source].argmax()]
-        for source in range(40)
-    }
+    sources, targets, counts = align(pairs, 40, 40)
+    best = {token: targets[sources == token][counts[sources == token].argmax()] for token in range(40)}
     assert best == dict(enumerate(translation))
-    np.testing.assert_allclose(np.bincount(table.source, table.probability), 1)
+    assert counts.sum() <= sum(len(target) for _, target in pairs)  # the empty word explains some
 
 
 def test_learned_lists_are_sorted_limited_and_without_forbidden_tokens() -> None:

@@ -5,6 +5,7 @@ with those that it can."""
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from edgeformer.model.base import State
 from edgeformer.model.check import check_model
-from edgeformer_export.model_graphs import check_exportable, optimized_graphs
+from edgeformer_export.model_graphs import check_exportable, optimizations, optimized_graphs
 from edgeformer_export.tracing.to_onnx import to_onnx
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime.contract import ENCODER_FILE, ROWS, StateTensor
@@ -176,7 +177,7 @@ def test_recurrent_layers_of_torch_are_traced_for_all_lengths_whatever_was_trace
     model = Recurrent(kind, batch_first)
     check_exportable(model)
     traced = to_onnx(model, "ort").graphs
-    graphs, _ = optimized_graphs(traced, "ort", in_blocks=False, for_cuda=False)
+    graphs, _ = optimized_graphs(traced, partial(optimizations, target="ort", in_blocks=False, for_cuda=False))
     outputs = {value.name: str(value.shape) for value in graphs[ENCODER_FILE].graph.outputs}
     assert outputs == {"memory": "[N,S,32]", "mask": "[N,S]", "hidden": "[N,32]"}
     session = onnxruntime.InferenceSession(

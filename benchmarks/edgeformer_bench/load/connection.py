@@ -30,15 +30,7 @@ class Answer(NamedTuple):
 
 
 class NoAnswerError(Exception):
-    """A connection ended before there was a complete answer.
-
-    Attributes:
-        is_refusal: whether nothing of an answer had arrived.
-    """
-
-    def __init__(self, what: str, is_refusal: bool) -> None:
-        super().__init__(what)
-        self.is_refusal = is_refusal
+    """A connection ended before there was a complete answer."""
 
 
 class Connection:
@@ -62,18 +54,14 @@ class Connection:
         """Whether another request can be sent."""
         return self._keeps and not self._reader.at_eof() and time.monotonic() - self._used < IDLE_SECONDS
 
-    def send(self, request: bytes) -> asyncio.Task[Answer]:
-        """Send a request, which is handed to the operating system before this returns.
+    async def ask(self, request: bytes) -> Answer:
+        """Send a request, and read until its answer is complete.
 
-        Returns:
-            The answer, or :class:`NoAnswerError`.
+        Raises:
+            NoAnswerError: the connection ended without one.
         """
-        self._writer.write(request)
-        return asyncio.ensure_future(self._answer())
-
-    async def _answer(self) -> Answer:
-        """Read until an answer is complete."""
         received, how = b"", "closed"
+        self._writer.write(request)
         try:
             while part := await self._reader.read(2**16):
                 received += part
@@ -85,7 +73,7 @@ class Connection:
         except ConnectionError:
             how = "reset"
         self._keeps = False
-        raise NoAnswerError(f"the connection was {how} {'within' if received else 'without'} an answer", not received)
+        raise NoAnswerError(f"the connection was {how} {'within' if received else 'without'} an answer")
 
     def close(self) -> None:
         """Close the connection."""
@@ -114,7 +102,7 @@ class Pool:
         try:
             async with asyncio.timeout(seconds):
                 connection = self._idle.pop() if self._idle else await Connection.open(self._port)
-                answer = await connection.send(request)
+                answer = await connection.ask(request)
         except BaseException:
             if connection is not None:
                 connection.close()

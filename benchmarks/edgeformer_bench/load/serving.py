@@ -22,6 +22,7 @@ from edgeformer_runtime.errors import ConfigError
 
 START_SECONDS = 120.0
 """How long a server may take to start."""
+COMMAND = (sys.executable, "-c", "from edgeformer.cli import main; main()", "serve")
 LINES = (
     "The old dog runs through the deep snow near the river.",
     "Two young women in red shirts talk to a man with a guitar.",
@@ -44,10 +45,6 @@ class Serving:
         """Whether the process runs."""
         return self.process.poll() is None
 
-    def processes(self) -> list[int]:
-        """The numbers of all of the server's processes."""
-        return list(_processes(self.process.pid))
-
     def sample(self) -> Sample:
         """Look at all of the server's processes together, but for those that read a document each, and end soon.
 
@@ -55,7 +52,7 @@ class Serving:
             ConfigError: it has ended.
         """
         samples = []
-        for pid in self.processes():
+        for pid in _processes(self.process.pid):
             try:
                 if b"document_process" not in Path(f"/proc/{pid}/cmdline").read_bytes():
                     samples.append(Sample.of(pid))
@@ -90,19 +87,11 @@ def serving(bundle: Path | str, *arguments: str) -> Iterator[Serving]:
     Raises:
         ConfigError: the server does not start.
     """
-    command = [sys.executable, "-c", "from edgeformer.cli import main; main()", "serve", str(bundle)]
-    with running([*command, "--port", "0", "--no-log", *arguments]) as server:
-        yield server
-
-
-@contextmanager
-def running(command: Sequence[str]) -> Iterator[Serving]:
-    """Run a server that says at once where it serves, until it is no longer needed; see :func:`serving`."""
     if not sys.platform.startswith("linux"):
         raise ConfigError("This looks at processes in a way that only Linux has.")
     with tempfile.TemporaryFile("w+") as output, tempfile.NamedTemporaryFile() as log:
         process = subprocess.Popen(
-            command,
+            [*COMMAND, str(bundle), "--port", "0", "--no-log", *arguments],
             stdout=output,
             stderr=log,
             text=True,
@@ -120,19 +109,6 @@ def running(command: Sequence[str]) -> Iterator[Serving]:
             process.wait()
 
 
-@contextmanager
-def own_temporary_folder() -> Iterator[Path]:
-    """A folder for the temporary files of all processes that are started within the block."""
-    before = os.environ.get("TMPDIR")
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["TMPDIR"] = folder
-        try:
-            yield Path(folder)
-        finally:
-            del os.environ["TMPDIR"]
-            os.environ |= {"TMPDIR": before} if before is not None else {}
-
-
 def _port(process: subprocess.Popen[str], output: int, log: Path) -> int:
     """Wait until a server is ready."""
     deadline = time.monotonic() + START_SECONDS
@@ -146,14 +122,6 @@ def _port(process: subprocess.Popen[str], output: int, log: Path) -> int:
             except OSError:
                 pass
     raise ConfigError(f"The server did not start: {log.read_text(encoding='utf-8', errors='replace')[-300:]}")
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process runs; one that has ended may wait for its parent."""
-    try:
-        return Sample.of(pid).threads > 0
-    except OSError:
-        return False
 
 
 def _processes(pid: int) -> Iterator[int]:

@@ -117,8 +117,6 @@ class Contender:
 
     name: str
     specs: tuple[Spec, ...]
-    weights: Weights | None = None
-    """How a peer stores its weights; ``None`` for bundles."""
 
     @property
     def kind(self) -> Kind:

@@ -63,7 +63,7 @@ def peer(name: str, run: Path, work: Path, options: PeerOptions) -> list[Contend
     if name in {"torch", "torch-compile"}:
         compiled = name == "torch-compile"
         spec = Spec(kind="torch", model=str(run), threads=threads, device=device, settings={"compile": compiled})
-        return [Contender("torch.compile" if compiled else "torch eager", (spec,), "float32")]
+        return [Contender("torch.compile" if compiled else "torch eager", (spec,))]
     kind, engine = next((kind, engine) for kind, engine in ENGINES.items() if kind == name)
     python = options.pythons.get(kind) or sys.executable
     models = {weights: work / f"{name}-{weights}" for weights in engine.weights}
@@ -72,16 +72,12 @@ def peer(name: str, run: Path, work: Path, options: PeerOptions) -> list[Contend
         convert(kind, run, missing, python if kind == "optimum" else sys.executable)
     if kind != "ctranslate2":
         return [
-            Contender(
-                f"{engine.name} {weights}",
-                (Spec(kind=kind, model=str(model), threads=threads, python=python),),
-                weights,
-            )
+            Contender(f"{engine.name} {weights}", (Spec(kind=kind, model=str(model), threads=threads, python=python),))
             for weights, model in models.items()
         ]
     types = {weights: CUDA_TYPES[weights] if device == "cuda" else weights for weights in models}
     contenders = [
-        Contender(f"CTranslate2 {types[weights]}", _variants(model, types[weights], options), weights)
+        Contender(f"CTranslate2 {types[weights]}", _variants(model, types[weights], options))
         for weights, model in models.items()
     ]
     if options.shortlist is None:
@@ -89,7 +85,7 @@ def peer(name: str, run: Path, work: Path, options: PeerOptions) -> list[Contend
     for weights, model in models.items():
         write_vocabulary_map(options.shortlist, model)
         variants = _variants(model, types[weights], options, use_vmap=True)
-        contenders.append(Contender(f"CTranslate2 {types[weights]} vmap", variants, weights))
+        contenders.append(Contender(f"CTranslate2 {types[weights]} vmap", variants))
     return contenders
 
 

@@ -69,7 +69,6 @@ def is_ctranslate2(path: Path) -> bool:
 
 CTRANSLATE2 = Importer(
     name="ctranslate2",
-    description="CTranslate2's folders with model.bin and vocabularies, of encoder-decoder Transformers",
     recognizes=is_ctranslate2,
     read=read_ctranslate2,
     rank=2,

@@ -145,7 +145,6 @@ def recognizes(path: Path) -> bool:
 
 HUGGING_FACE = Importer(
     name="huggingface",
-    description="folders of Hugging Face's transformers: Marian, M2M-100, NLLB, mBART, BART, T5, MADLAD-400, ByT5",
     recognizes=recognizes,
     read=read_folder,
 )

@@ -94,14 +94,12 @@ def _has_model(path: Path, is_model: Callable[[Path], bool], suffix: str) -> boo
 
 MARIAN = Importer(
     name="marian",
-    description="Marian's model.npz with its vocabularies, OPUS-MT's among them",
     recognizes=partial(_has_model, is_model=has_options, suffix=".npz"),
     read=read_marian,
     rank=0,
 )
 BERGAMOT = Importer(
     name="bergamot",
-    description="Marian's binary models, as Firefox and Bergamot have them",
     recognizes=partial(_has_model, is_model=is_marian_binary, suffix=".bin"),
     read=read_bergamot,
     rank=2,

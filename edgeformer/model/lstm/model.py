@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -12,22 +12,12 @@ from edgeformer.model.lstm.config import LSTMConfig
 from edgeformer.model.tables import vocabulary_tables
 from edgeformer_runtime.contract import ROWS, StateTensor
 
+LSTMKernel = Callable[[nn.LSTM, Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+"""Runs one layer, time first, over a padded batch ``(S, N, I)`` of true lengths ``(N,)``: reads each row without its
+padding, in both directions if the layer is bidirectional. The exporter replaces torch's kernel with the engine's.
 
-class LSTMKernel(Protocol):
-    """Runs one layer over a padded batch. The exporter replaces torch's kernel with the engine's."""
-
-    def __call__(self, lstm: nn.LSTM, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Read each row without its padding, in both directions if the layer is bidirectional.
-
-        Args:
-            lstm: weights of one layer, time first.
-            x: ``(S, N, I)``.
-            length: lengths without padding, ``(N,)``, int64.
-
-        Returns:
-            Outputs ``(S, N, directions * U)``, zero on padding, and the final hidden and cell state of each direction,
-            ``(directions, N, U)`` each.
-        """
+It returns outputs ``(S, N, directions * U)``, zero on padding, and the final hidden and cell state of each direction,
+``(directions, N, U)`` each."""
 
 
 def torch_lstm(lstm: nn.LSTM, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,76 +13,52 @@ from torch.nn import functional as F
 from edgeformer.model.transformer.config import TransformerConfig
 
 
-class AttentionKernel(Protocol):
-    """Computes ``softmax(scale * query @ keyᵀ + bias) @ value``. The exporter replaces torch's kernel with the
-    engine's."""
+class Scoring(NamedTuple):
+    """How the scores of queries and keys become weights: ``softmax(scale * query @ keyᵀ + bias)``."""
 
-    def __call__(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        padding: Tensor | None,
-        causal: bool,
-        scale: float,
-        dropout: float,
-        bias: Tensor | None = None,
-    ) -> Tensor:
-        """Attend from each query to all keys except padding.
-
-        Args:
-            query: ``(N, Q, H * E)``.
-            key: ``(N, H, S, E)``.
-            value: ``(N, H, S, F)``.
-            padding: ``(N, S)``, int32, 1 for a token and 0 for padding; ``None`` if there is no padding.
-            causal: restrict query ``i`` to keys ``0 … i``.
-            scale: factor of the scores.
-            dropout: dropout probability of the attention weights.
-            bias: added to the scaled scores, ``(1, H, Q, S)``; ``None`` if there is no bias.
-
-        Returns:
-            Context, ``(N, Q, H * F)``.
-        """
+    scale: float
+    """Factor of the scores."""
+    padding: Tensor | None = None
+    """``(N, S)``, int32, 1 for a token and 0 for padding; ``None`` if there is no padding."""
+    causal: bool = False
+    """Restrict query ``i`` to keys ``0 … i``."""
+    dropout: float = 0.0
+    """Dropout probability of the weights."""
+    bias: Tensor | None = None
+    """Added to the scaled scores, ``(1, H, Q, S)``; ``None`` if there is no bias."""
 
 
-def torch_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    padding: Tensor | None,
-    causal: bool,
-    scale: float,
-    dropout: float,
-    bias: Tensor | None = None,
-) -> Tensor:
+AttentionKernel = Callable[[Tensor, Tensor, Tensor, Scoring], Tensor]
+"""From queries ``(N, Q, H * E)``, keys ``(N, H, S, E)`` and values ``(N, H, S, F)`` to contexts ``(N, Q, H * F)``; each
+query attends to all keys except padding. The exporter replaces torch's kernel with the engine's."""
+
+
+def torch_attention(query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
     """Torch's own kernel, safe in half precision and, without a bias, for rows of padding only, whose context is
     zero."""
     # (N, Q, H * E) -> (N, H, Q, E)
     query = query.view(*query.shape[:2], key.shape[1], key.shape[3]).transpose(1, 2)
-    mask = None if padding is None else padding[:, None, None, :].to(torch.bool)
+    mask = None if scoring.padding is None else scoring.padding[:, None, None, :].to(torch.bool)
+    bias, causal = scoring.bias, scoring.causal
     if bias is not None:
         if causal:
             later = torch.ones(bias.shape[2:], dtype=torch.bool, device=bias.device).triu_(1)
             bias, causal = bias.masked_fill(later, -torch.inf), False
         mask = bias.to(query.dtype) if mask is None else bias.to(query.dtype).masked_fill(~mask, -torch.inf)
-    context = F.scaled_dot_product_attention(query, key, value, mask, dropout, causal, scale=scale)
+    context = F.scaled_dot_product_attention(query, key, value, mask, scoring.dropout, causal, scale=scoring.scale)
     # (N, H, Q, F) -> (N, Q, H * F)
     return context.transpose(1, 2).flatten(2)
 
 
-def attention_probabilities(
-    query: Tensor, key: Tensor, padding: Tensor | None, scale: float, bias: Tensor | None = None
-) -> Tensor:
-    """Attention weights ``(N, H, Q, S)``, zero on padding. See :class:`AttentionKernel` for the arguments."""
+def attention_probabilities(query: Tensor, key: Tensor, scoring: Scoring) -> Tensor:
+    """Attention weights ``(N, H, Q, S)``, zero on padding, without a causal mask; see :data:`AttentionKernel`."""
     # (N, Q, H * E) -> (N, H, Q, E)
     query = query.view(*query.shape[:2], key.shape[1], key.shape[3]).transpose(1, 2)
-    scores = torch.matmul(query * scale, key.transpose(2, 3))
-    if bias is not None:
-        scores = scores + bias
-    if padding is not None:
-        scores = scores.masked_fill(padding[:, None, None, :] == 0, torch.finfo(scores.dtype).min)
+    scores = torch.matmul(query * scoring.scale, key.transpose(2, 3))
+    if scoring.bias is not None:
+        scores = scores + scoring.bias
+    if scoring.padding is not None:
+        scores = scores.masked_fill(scoring.padding[:, None, None, :] == 0, torch.finfo(scores.dtype).min)
     return scores.softmax(-1)
 
 
@@ -137,9 +114,7 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:
         """Context of projected queries ``(N, Q, H * E)``, before the output projection: ``(N, Q, H * F)``."""
         dropout = self.dropout if self.training else 0.0
-        return self.kernel(
-            query, key, value, padding=padding, causal=causal, scale=self.scale, dropout=dropout, bias=bias
-        )
+        return self.kernel(query, key, value, Scoring(self.scale, padding, causal, dropout, bias))
 
     def weights(self, query: Tensor, key: Tensor, padding: Tensor) -> Tensor:
         """Attention weights of :meth:`attend`, averaged over the heads.
@@ -152,7 +127,7 @@ class MultiHeadAttention(nn.Module):
         Returns:
             ``(N, Q, S)``, float32, zero on padding.
         """
-        return attention_probabilities(query.float(), key.float(), padding, self.scale).mean(1)
+        return attention_probabilities(query.float(), key.float(), Scoring(self.scale, padding)).mean(1)
 
     def forward(
         self,

@@ -6,7 +6,7 @@ with a growing cache, or a recurrence with a state of fixed size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from torch import Tensor, nn
@@ -128,7 +128,9 @@ class Transformer(EncoderDecoder):
         )
         if config.relative_bias is not None and not config.relative_bias.per_layer:
             for layers in (self.encoder_layers, self.decoder_layers):
-                _share([module for module in layers.modules() if isinstance(module, RelativeBias)])
+                first, *others = (module for module in layers.modules() if isinstance(module, RelativeBias))
+                for bias in others:
+                    bias.weight = first.weight
         self.encoder_norm, self.decoder_norm = (
             norm_layer(config) if config.has_final_norm else nn.Identity() for _ in range(2)
         )
@@ -222,9 +224,3 @@ class Transformer(EncoderDecoder):
 
     def _decoder(self) -> list[DecoderLayer]:
         return [layer for layer in self.decoder_layers if isinstance(layer, DecoderLayer)]
-
-
-def _share(biases: Sequence[RelativeBias]) -> None:
-    """Make modules share one weight."""
-    for bias in biases[1:]:
-        bias.weight = biases[0].weight

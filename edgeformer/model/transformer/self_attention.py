@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -13,63 +12,36 @@ from edgeformer.model.transformer.config import TransformerConfig
 from edgeformer.model.transformer.relative_bias import RelativeBias
 from edgeformer_runtime.contract import PAST_AXIS, ROWS, StateTensor
 
+Past = tuple[Tensor, Tensor]
+"""Keys ``(R, H, P, E)`` and values ``(R, H, P, F)`` of the previous positions; a kernel that writes in place receives
+buffers with T instead of P."""
+CacheKernel = Callable[[MultiHeadAttention, Tensor, Tensor, Tensor, Past, Tensor | None], tuple[Tensor, Tensor, Tensor]]
+"""Adds a position to a cache and attends to the whole cache, from one new position of every row. The exporter replaces
+torch's kernel with the engine's.
 
-class CacheKernel(Protocol):
-    """Adds a position to a cache of keys and values and attends to the whole cache. The exporter replaces torch's
-    kernel with the engine's."""
-
-    def __call__(
-        self,
-        attention: MultiHeadAttention,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        past: tuple[Tensor, Tensor],
-        bias: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Attend from one new position of every row.
-
-        Args:
-            attention: the module, for its heads, widths and scale.
-            query: projected, ``(R, 1, H * E)``.
-            key: projected, ``(R, 1, H * E)``.
-            value: projected, ``(R, 1, H * F)``.
-            past: keys ``(R, H, P, E)`` and values ``(R, H, P, F)`` of the previous positions; a kernel that writes in
-                place receives buffers with T instead of P.
-            bias: added to the scaled scores of as many positions as there may be, the new one last, ``(1, H, 1, L)``;
-                ``None`` if there is no bias.
-
-        Returns:
-            Context ``(R, 1, H * F)``, and keys and values that include the new position.
-        """
+It gets the module, for its heads, widths and scale; the projected query and key, ``(R, 1, H * E)``, and value,
+``(R, 1, H * F)``; the past; and what is added to the scaled scores of as many positions as there may be, the new one
+last, ``(1, H, 1, L)``, if anything is. It returns the context, ``(R, 1, H * F)``, and keys and values that include the
+new position."""
 
 
-class GrowingCache:
-    """Appends keys and values along P."""
-
-    def __call__(
-        self,
-        attention: MultiHeadAttention,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        past: tuple[Tensor, Tensor],
-        bias: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """See :class:`CacheKernel`."""
-        key = key.view(-1, attention.heads, 1, attention.key_width)
-        value = value.view(-1, attention.heads, 1, attention.value_width)
-        # (R, H, P, E) -> (R, H, P + 1, E)
-        keys, values = torch.cat((past[0], key), 2), torch.cat((past[1], value), 2)
-        if bias is not None:
-            bias = bias[:, :, :, bias.shape[3] - keys.shape[2] :]
-        return attention.attend(query, keys, values, bias=bias), keys, values
+def growing_cache(
+    attention: MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor, past: Past, bias: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Append keys and values along P; see :data:`CacheKernel`."""
+    key = key.view(-1, attention.heads, 1, attention.key_width)
+    value = value.view(-1, attention.heads, 1, attention.value_width)
+    # (R, H, P, E) -> (R, H, P + 1, E)
+    keys, values = torch.cat((past[0], key), 2), torch.cat((past[1], value), 2)
+    if bias is not None:
+        bias = bias[:, :, :, bias.shape[3] - keys.shape[2] :]
+    return attention.attend(query, keys, values, bias=bias), keys, values
 
 
 class CausalSelfAttention(nn.Module):
     """Every position attends to itself and all previous ones (Vaswani et al. 2017, section 3.2.3)."""
 
-    cache: CacheKernel = GrowingCache()
+    cache: CacheKernel = staticmethod(growing_cache)
 
     def __init__(self, config: TransformerConfig, index: int) -> None:
         super().__init__()

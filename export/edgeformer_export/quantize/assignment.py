@@ -76,12 +76,6 @@ def stored(layer: Layer, precision: Precision, round_blocks: RoundBlocks) -> tup
         precision: the precision in which it is stored.
         round_blocks: rounds weights in blocks.
     """
-    if precision not in layer.stored:
-        layer.stored[precision] = _stored(layer, precision, round_blocks)
-    return layer.stored[precision]
-
-
-def _stored(layer: Layer, precision: Precision, round_blocks: RoundBlocks) -> tuple[float | None, int]:
     rows, strategy = layer.rows, STRATEGIES.get(precision)
     if strategy is None:
         return None, rows.nbytes

@@ -70,31 +70,17 @@ class QuantizeBlocks(ir.passes.InPlacePass):
     """
 
     def __init__(
-        self,
-        bits: int,
-        block_size: int = BLOCK_SIZE,
-        *,
-        only: Container[str] | None = None,
-        round_blocks: RoundBlocks | None = None,
+        self, bits: int, *, only: Container[str] | None = None, round_blocks: RoundBlocks | None = None
     ) -> None:
         """Set up the pass.
 
         Args:
             bits: 8 or 4.
-            block_size: maximum number of values that share a scale, a power of two of at least 16; see
-                :func:`choose_block_size`.
             only: names of :class:`~edgeformer_export.quantize.layers.Use` to replace; ``None`` for all.
             round_blocks: rounds the weights; :func:`quantize_blocks` by default.
-
-        Raises:
-            ValueError: ``bits`` or ``block_size`` is not supported.
         """
         super().__init__()
-        if bits not in (4, 8):
-            raise ValueError(f"`bits` must be 4 or 8, but is {bits}.")
-        if block_size < MIN_BLOCK or block_size & (block_size - 1):
-            raise ValueError(f"`block_size` must be a power of two of at least {MIN_BLOCK}, but is {block_size}.")
-        self._bits, self._block_size, self._only = bits, block_size, only
+        self._bits, self._only = bits, only
         self._round = round_blocks or quantize_blocks
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -148,10 +134,10 @@ class QuantizeBlocks(ir.passes.InPlacePass):
         return {"bits": self._bits, "block_size": blocks.block_size}
 
     def _blocks(self, matrix: NDArray[np.float32]) -> Blocks:
-        return self._round(matrix, self._bits, choose_block_size(matrix.shape[1], self._bits, self._block_size))
+        return self._round(matrix, self._bits, choose_block_size(matrix.shape[1], self._bits))
 
 
-def choose_block_size(width: int, bits: int, largest: int) -> int:
+def choose_block_size(width: int, bits: int, largest: int = BLOCK_SIZE) -> int:
     """Choose the power of two from 16 to ``largest`` that minimizes the bytes of a row, including padding and scales.
 
     On a tie, the larger block size is chosen. If ``largest`` divides the width, it is the result.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -18,7 +18,6 @@ from edgeformer_export.quantize.static import GivenScales, find_stored, stored_n
 from edgeformer_export.tracing.to_onnx import Graphs
 from edgeformer_export.weights import digest
 from edgeformer_runtime import contract
-from edgeformer_runtime.precision import Precision
 
 SAME_DIRECTION = 1 - 1e-6
 """Cosine similarity above which two rows are considered to differ only by a factor."""
@@ -51,8 +50,6 @@ class Layer:
     """Scales of a model that was quantized elsewhere."""
     parts: tuple[Part, ...] = ()
     """The parameters that the rows come from; empty if one of them is unknown."""
-    stored: dict[Precision, tuple[float | None, int]] = field(default_factory=dict, repr=False, compare=False)
-    """Error and bytes by precision, as far as known; see :func:`~edgeformer_export.quantize.assignment.stored`."""
 
     @property
     def rows(self) -> NDArray[np.float32]:

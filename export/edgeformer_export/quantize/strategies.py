@@ -24,7 +24,7 @@ from edgeformer_export.quantize.layers import Layer, Use
 from edgeformer_export.quantize.static import GivenScales, QuantizeStatic, quantize_columns
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Target
-from edgeformer_runtime.precision import BLOCK_SIZE, MIN_BLOCK, Precision
+from edgeformer_runtime.precision import MIN_BLOCK, Precision
 
 Stored = tuple[Callable[[slice], NDArray[np.float32]], int]
 """What some of the rows of a stored weight are read as, and the size of the weight in bytes."""
@@ -78,7 +78,7 @@ class InBlocks:
     def stored(self, layer: Layer, round_blocks: RoundBlocks) -> Stored:
         """See :meth:`Strategy.stored`."""
         width = layer.rows.shape[1]
-        blocks = round_blocks(layer.rows, self.bits, choose_block_size(width, self.bits, BLOCK_SIZE))
+        blocks = round_blocks(layer.rows, self.bits, choose_block_size(width, self.bits))
         nbytes = blocks.packed.nbytes + blocks.scales.nbytes
         return lambda part: dequantize_blocks(blocks.rows(part), self.bits, width), nbytes
 

@@ -132,11 +132,11 @@ def learned(
         always: number of frequent tokens that every sentence may use; the end token is one of them.
         best: maximum number of target tokens of a source token.
     """
-    table = align(pairs, source_vocab_size, target_vocab_size)
+    source, target, count = align(pairs, source_vocab_size, target_vocab_size)
     never = never_generated(special)
-    allowed = ~np.isin(table.target, never)
-    source, target = table.source[allowed], table.target[allowed]
-    order = np.lexsort((target, -table.count[allowed], source))
+    allowed = ~np.isin(target, never)
+    source, target = source[allowed], target[allowed]
+    order = np.lexsort((target, -count[allowed], source))
     source, target = source[order], target[order]
     rank = np.arange(len(source)) - np.searchsorted(source, source)
     kept = rank < best
@@ -221,27 +221,19 @@ NULL = 1
 """Number of places for the empty source word, which explains target tokens that no source token does."""
 
 
-@dataclass(frozen=True)
-class TranslationTable:
-    """Probabilities of target tokens by source token; only pairs that occur together have an entry."""
-
-    source: NDArray[np.int64]
-    """Source token of each entry, ascending, ``(E,)``."""
-    target: NDArray[np.int64]
-    """Target token of each entry, ``(E,)``."""
-    probability: NDArray[np.float64]
-    """Probability of the target token, given the source token, ``(E,)``; those of a source token add up to 1."""
-    count: NDArray[np.float64]
-    """Expected number of times that the source token becomes the target token, ``(E,)``."""
-
-
-def align(pairs: Sequence[Pair], source_vocab_size: int, target_vocab_size: int) -> TranslationTable:
-    """Estimate translation probabilities from sentence pairs.
+def align(
+    pairs: Sequence[Pair], source_vocab_size: int, target_vocab_size: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+    """Estimate from sentence pairs what source tokens become.
 
     Args:
         pairs: token ids of source and target.
         source_vocab_size: entries of the source vocabulary.
         target_vocab_size: entries of the target vocabulary.
+
+    Returns:
+        For each two tokens that occur together, the source token, ascending, the target token, and the expected number
+        of times that the first becomes the second, ``(E,)`` each.
     """
     null = source_vocab_size  # one more source token
     keys, places, at = [], [], 0
@@ -261,4 +253,4 @@ def align(pairs: Sequence[Pair], source_vocab_size: int, target_vocab_size: int)
         count = np.bincount(index, weight).astype(np.float64)
         probability = count / np.bincount(source_of, count)[source_of]
     words = source_of != null
-    return TranslationTable(source_of[words], target_of[words], probability[words], count[words])
+    return source_of[words], target_of[words], count[words]

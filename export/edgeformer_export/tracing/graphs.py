@@ -57,7 +57,8 @@ class StepDecoderGraph(nn.Module):
             return self._step(token, position, inputs)
         cache_indirection, beam_width, *state = inputs
         past_length = position.to(torch.int32).view(1)
-        with replaced(self.in_place, "cache", InPlaceCache(past_length, beam_width, cache_indirection)):
+        cache = InPlaceCache(past_length, beam_width, cache_indirection)
+        with replaced(self.in_place, "cache", lambda _: cache):
             return self._step(token, position, state)
 
     def _step(self, token: Tensor, position: Tensor, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:

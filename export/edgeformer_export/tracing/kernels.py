@@ -2,48 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from edgeformer.model.lstm.model import LSTMLayer
-from edgeformer.model.transformer.attention import MultiHeadAttention, attention_probabilities
+from edgeformer.model.transformer.attention import MultiHeadAttention, Scoring, attention_probabilities
 from edgeformer.model.transformer.relative_bias import RelativeBias
+from edgeformer.model.transformer.self_attention import Past
 from edgeformer_runtime.bundle.manifest import Target
 
 OPSET = 20
 """Version of the ONNX operator set; onnxruntime has it since 1.17."""
 
 
-def ort_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    padding: Tensor | None,
-    causal: bool,
-    scale: float,
-    dropout: float,
-    bias: Tensor | None = None,
-) -> Tensor:
+def ort_attention(query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
     """``com.microsoft::MultiHeadAttention``, with keys and values in four axes; arguments as in ``AttentionKernel``.
 
     The operator requires keys and values of the same width; others use :func:`portable_attention`.
     """
     if key.shape[3] != value.shape[3]:
-        return portable_attention(
-            query, key, value, padding=padding, causal=causal, scale=scale, dropout=dropout, bias=bias
-        )
-    inputs = (query, key, value, None, padding, bias)
+        return portable_attention(query, key, value, scoring)
+    inputs = (query, key, value, None, scoring.padding, scoring.bias)
     context: Tensor = torch.onnx.ops.symbolic(
         "com.microsoft::MultiHeadAttention",
         inputs[: max(index for index, value in enumerate(inputs) if value is not None) + 1],
-        {"num_heads": key.shape[1], "scale": scale, "unidirectional": int(causal)},
+        {"num_heads": key.shape[1], "scale": scoring.scale, "unidirectional": int(scoring.causal)},
         dtype=query.dtype,
         shape=(query.shape[0], query.shape[1], value.shape[1] * value.shape[3]),
         version=1,
@@ -51,22 +41,11 @@ def ort_attention(
     return context
 
 
-def portable_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    padding: Tensor | None,
-    causal: bool,
-    scale: float,
-    dropout: float,
-    bias: Tensor | None = None,
-) -> Tensor:
+def portable_attention(query: Tensor, key: Tensor, value: Tensor, scoring: Scoring) -> Tensor:
     """Matrix products and a softmax, which trace to a few standard operators; arguments as in ``AttentionKernel``."""
-    del dropout
-    if causal:
+    if scoring.causal:
         raise NotImplementedError("Exported graphs decode one position at a time and need no causal mask.")
-    context = torch.matmul(attention_probabilities(query, key, padding, scale, bias), value)
+    context = torch.matmul(attention_probabilities(query, key, scoring), value)
     # (N, H, Q, F) -> (N, Q, H * F)
     return context.transpose(1, 2).flatten(2)
 
@@ -86,13 +65,7 @@ class InPlaceCache:
     """The beam that holds each past position of each beam, ``(N, K, T)``, int32."""
 
     def __call__(
-        self,
-        attention: MultiHeadAttention,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        past: tuple[Tensor, Tensor],
-        bias: Tensor | None,
+        self, attention: MultiHeadAttention, query: Tensor, key: Tensor, value: Tensor, past: Past, bias: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See ``CacheKernel``."""
         if bias is not None:
@@ -121,11 +94,11 @@ class InPlaceCache:
 
 
 @contextmanager
-def replaced(modules: Sequence[nn.Module], attribute: str, kernel: object) -> Iterator[None]:
+def replaced(modules: Sequence[nn.Module], attribute: str, kernel_of: Callable[[Any], object]) -> Iterator[None]:
     """Make modules use another kernel than that of their class inside the ``with`` block."""
     try:
         for module in modules:
-            setattr(module, attribute, kernel)
+            setattr(module, attribute, kernel_of(module))
         yield
     finally:
         for module in modules:
@@ -198,40 +171,23 @@ def ort_rms_norm(norm: nn.RMSNorm, x: Tensor) -> Tensor:
 
 
 @contextmanager
-def fused_norms(model: nn.Module, target: Target) -> Iterator[None]:
-    """Make every RMSNorm of a model one operator, where ``target`` has it, inside the ``with`` block."""
-    with ExitStack() as stack:
-        for norm in model.modules() if target == "ort" else ():
-            if isinstance(norm, nn.RMSNorm):
-                stack.enter_context(replaced([norm], "forward", partial(ort_rms_norm, norm)))
-        yield
-
-
-@contextmanager
-def tabulated_biases(model: nn.Module) -> Iterator[None]:
-    """Make tables by offset of a model's relative biases constants inside the ``with`` block."""
-    biases = [module for module in model.modules() if isinstance(module, RelativeBias)]
-    with torch.no_grad():
-        tables = {bias.weight: bias.by_offset() for bias in biases}
-    with ExitStack() as stack:
-        for bias in biases:
-            stack.enter_context(replaced([bias], "tabulated", tables[bias.weight]))
-        yield
-
-
-@contextmanager
 def use_kernels(model: nn.Module, target: Target) -> Iterator[None]:
-    """Make every attention and every LSTM layer of a model use the kernels of ``target`` inside the ``with`` block.
+    """Make a model use the kernels of ``target`` inside the ``with`` block: those of attention and of LSTM layers,
+    RMSNorm as one operator, and relative biases whose tables by offset are constants.
 
     Caches are a matter of each step: see :class:`InPlaceCache`.
     """
-    attentions = [module for module in model.modules() if isinstance(module, MultiHeadAttention)]
-    layers = [module for module in model.modules() if isinstance(module, LSTMLayer)]
+
+    def each(kind: type[nn.Module]) -> list[nn.Module]:
+        return [module for module in model.modules() if isinstance(module, kind)]
+
     attention = ort_attention if target == "ort" else portable_attention
+    with torch.no_grad():  # modules that share a weight share its table
+        tables = {bias.weight: bias.by_offset() for bias in model.modules() if isinstance(bias, RelativeBias)}
     with (
-        replaced(attentions, "kernel", attention),
-        replaced(layers, "kernel", onnx_lstm),
-        tabulated_biases(model),
-        fused_norms(model, target),
+        replaced(each(MultiHeadAttention), "kernel", lambda _: attention),
+        replaced(each(LSTMLayer), "kernel", lambda _: onnx_lstm),
+        replaced(each(RelativeBias), "tabulated", lambda bias: tables[bias.weight]),
+        replaced(each(nn.RMSNorm) if target == "ort" else [], "forward", lambda norm: partial(ort_rms_norm, norm)),
     ):
         yield
