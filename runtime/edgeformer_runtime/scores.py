@@ -45,18 +45,21 @@ def score_targets(
     tokenizer: Tokenizer,
     sources: Sequence[Source],
     targets: Iterable[TokensOrText],
-    *,
     end_token: bool,
     max_batch_tokens: int,
 ) -> list[Score]:
-    """Score translations; see :meth:`~edgeformer_runtime.translator.Translator.score`.
+    """Compute log-probabilities of given translations. Each is independent of the others in the call.
+
+    Unlike those of :meth:`~edgeformer_runtime.translator.Translator.translate`, these probabilities are those of the
+    whole vocabulary, without options that forbid tokens or change their probabilities.
 
     Args:
         session: the model.
         tokenizer: tokenizer of the target side.
         sources: texts and their ids.
-        targets: translation of each, without the end token.
-        end_token: score the end token too.
+        targets: a translation of each: text, which the target tokenizer encodes, or tokens or token ids without the end
+            token.
+        end_token: score the end token too, as CTranslate2 does.
         max_batch_tokens: maximum batch size in tokens, those of the longer side.
 
     Raises:
