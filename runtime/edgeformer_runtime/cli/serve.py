@@ -67,7 +67,7 @@ def _declaration(setting: Field[Any], kind: Any) -> options.Declaration:
 @options.group(
     "server",
     **_declarations(ServeSettings),
-    threads=options.worker_threads,
+    threads=options.threads,
     device=options.device,
     trusted_keys=options.trusted_keys,
 )

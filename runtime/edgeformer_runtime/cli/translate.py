@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     "engine",
     truncate=options.truncate,
     device=options.device,
-    threads=options.worker_threads,
+    threads=options.threads,
     shortlist=options.shortlist,
     source_language=click.option(
         "--source-language", metavar="CODE", help="Language to translate from, for models with several."
