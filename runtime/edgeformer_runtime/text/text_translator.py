@@ -35,6 +35,7 @@ from edgeformer_runtime.text.segmentation import (
     with_whole_items,
 )
 from edgeformer_runtime.text.surface import in_capitals, lacks_period, lowered, period
+from edgeformer_runtime.tokenizer import check_unicode
 from edgeformer_runtime.translator import AnyTranslator
 
 MIN_CONFIDENCE = 0.4
@@ -197,12 +198,7 @@ class TextTranslator:
             raise OptionError(f"`format` must be one of {', '.join(get_args(Format))}, but is {format!r}.")
         if not isinstance(text, str):
             raise InputError(index, f"must be a string, but is {text!r}.")
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise InputError(
-                index, "must be valid Unicode, but contains a lone surrogate; decode it with errors='replace'."
-            ) from None
+        check_unicode(index, text)
         return self.plan(html_parts(text) if format == "html" else [Block.plain(text)], limit)
 
     def plan(self, parts: Iterable[str | Block], limit: SentenceLimit | None = None) -> Plan:

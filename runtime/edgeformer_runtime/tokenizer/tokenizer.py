@@ -179,12 +179,7 @@ class Tokenizer:
         for index, text in enumerate(texts):
             if len(text) > (limit := self._model.max_characters):
                 raise InputError(index, f"has {len(text):,} characters, but may have at most {limit:,}; split it.")
-            try:
-                text.encode("utf-8")
-            except UnicodeEncodeError:
-                raise InputError(
-                    index, "must be valid Unicode, but contains a lone surrogate; decode it with errors='replace'."
-                ) from None
+            check_unicode(index, text)
         with _library_errors("The tokenizer cannot encode a text"):
             encoded = [self._as_text(ids) for ids in self._model.encode(texts)]
         return [[*self._prefix, *ids, *self._suffix] for ids in encoded] if special_tokens else encoded
@@ -251,6 +246,16 @@ class Tokenizer:
                 raise ValueError(f"A token id must be between 0 and {self.vocab_size - 1}, got {index}.")
             tokens.append(token)
         return tokens
+
+
+def check_unicode(index: int, text: str) -> None:
+    """Raise an ``InputError`` if the text of this position contains a lone surrogate."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError(
+            index, "must be valid Unicode, but contains a lone surrogate; decode it with errors='replace'."
+        ) from None
 
 
 def read_content(path: Path) -> str | bytes:
