@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from edgeformer_runtime.bundle.manifest import Manifest, decode_manifest
@@ -120,7 +119,7 @@ def read_model(name: str, path: Path) -> Model:
     return Model(name, path, manifest, sources, targets, mark)
 
 
-def read_models(paths: Mapping[str, Path], known: Mapping[str, Model] = MappingProxyType({})) -> dict[str, Model]:
+def read_models(paths: Mapping[str, Path], known: Mapping[str, Model]) -> dict[str, Model]:
     """Read models by name. One whose manifest cannot be read is left out.
 
     Args:
