@@ -6,8 +6,7 @@ other for long, whatever their sentences are:
 1. Batches in progress take turns of :data:`TURN` seconds, or one decoder step. Between them, others go on, and a new
    one begins if shorter sentences of other requests wait, or any after :data:`PATIENCE` rows of steps.
 2. A batch has at most as many rows as the decoder takes at a time, and at most half of the positions (see
-   :func:`most_positions`) that those in progress leave of ``max_positions``,
-   so that there is room for another one.
+   :func:`most_positions`) that those in progress leave of ``max_positions``, so that there is room for another one.
 3. A sentence is translated when its search ends, not when its batch does.
 """
 
