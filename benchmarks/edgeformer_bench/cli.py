@@ -119,11 +119,11 @@ def _texts(bundle: Path, source: Path | None) -> list[str]:
     """Return the lines of the file or, without a file, the bundle's golden examples."""
     from edgeformer.data.text import read_lines
     from edgeformer_runtime.bundle.open import open_bundle
-    from edgeformer_runtime.selfcheck.golden import golden_cases
+    from edgeformer_runtime.selfcheck.golden import read_golden
 
     if source is not None:
         return read_lines(source)
-    return list(dict.fromkeys(case.text for case in golden_cases(open_bundle(bundle))))
+    return list(dict.fromkeys(case.text for case in read_golden(open_bundle(bundle)).cases))
 
 
 def _conditions(result: Conditions) -> str:

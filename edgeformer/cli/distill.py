@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @options.group(
     "engine",
     device=options.device,
-    threads=options.worker_threads,
+    threads=options.threads,
     shortlist=options.shortlist,
     workers=options.workers,
 )

@@ -18,9 +18,9 @@ import numpy as np
 from edgeformer_export.sample import spread
 from edgeformer_runtime.text import TextTranslator
 from edgeformer_runtime.text.surface import lacks_period, period, without_final_punctuation
-from edgeformer_runtime.text.text_translator import LONGEST_RATIO, LONGEST_REST, LOOP_REPEATS
+from edgeformer_runtime.text.text_translator import LONGEST_RATIO, LONGEST_REST, LOOP_REPEATS, MIN_CONFIDENCE
 from edgeformer_runtime.translation import TextHypothesis
-from edgeformer_runtime.translator import MIN_CONFIDENCE, Translator
+from edgeformer_runtime.translator import Translator
 
 SENTENCES = 96
 """Sentences that are translated, greedily, without and with a period."""
@@ -110,7 +110,7 @@ def min_confidence(translator: Translator, texts: Sequence[str]) -> float | None
 
     Returns:
         The confidence that all but :data:`UNUSUAL` of the texts have, at least
-        :data:`~edgeformer_runtime.translator.MIN_CONFIDENCE`; or less, if as many of the texts are below as unreadable
+        :data:`~edgeformer_runtime.text.text_translator.MIN_CONFIDENCE`; or less, if as many of the texts are below as unreadable
         ones are not, and these are at most :data:`MAX_ERROR` of them. ``None`` if there are too few texts.
     """
     order = Random(0)

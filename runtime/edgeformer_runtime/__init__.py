@@ -15,87 +15,62 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.attention import Attention
-    from edgeformer_runtime.bundle.open import Bundle, open_bundle
-    from edgeformer_runtime.decoding.loop import Counters
-    from edgeformer_runtime.decoding.options import DecodeOptions
-    from edgeformer_runtime.decoding.requests import in_thread
-    from edgeformer_runtime.errors import (
-        BundleError,
-        CanceledError,
-        DeviceError,
-        EdgeformerError,
-        InputError,
-        InputTooLongError,
-        ModelError,
-        OptionError,
-        SessionError,
-        TimedOutError,
-    )
-    from edgeformer_runtime.scores import Score
-    from edgeformer_runtime.source import Source
-    from edgeformer_runtime.token_stream import TokenStep
-    from edgeformer_runtime.translation import TextHypothesis, Translation
-    from edgeformer_runtime.translator import Translator
+    from edgeformer_runtime.attention import Attention as Attention
+    from edgeformer_runtime.bundle.open import Bundle as Bundle
+    from edgeformer_runtime.bundle.open import open_bundle as open_bundle
+    from edgeformer_runtime.decoding.loop import Counters as Counters
+    from edgeformer_runtime.decoding.options import DecodeOptions as DecodeOptions
+    from edgeformer_runtime.decoding.requests import in_thread as in_thread
+    from edgeformer_runtime.errors import BundleError as BundleError
+    from edgeformer_runtime.errors import CanceledError as CanceledError
+    from edgeformer_runtime.errors import DeviceError as DeviceError
+    from edgeformer_runtime.errors import EdgeformerError as EdgeformerError
+    from edgeformer_runtime.errors import InputError as InputError
+    from edgeformer_runtime.errors import InputTooLongError as InputTooLongError
+    from edgeformer_runtime.errors import ModelError as ModelError
+    from edgeformer_runtime.errors import OptionError as OptionError
+    from edgeformer_runtime.errors import SessionError as SessionError
+    from edgeformer_runtime.errors import TimedOutError as TimedOutError
+    from edgeformer_runtime.scores import Score as Score
+    from edgeformer_runtime.source import Source as Source
+    from edgeformer_runtime.token_stream import TokenStep as TokenStep
+    from edgeformer_runtime.translation import TextHypothesis as TextHypothesis
+    from edgeformer_runtime.translation import Translation as Translation
+    from edgeformer_runtime.translator import Translator as Translator
 
 __version__ = "0.1.0"
 
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 """Read when onnxruntime is loaded, which otherwise writes a device ID and contacts a collector."""
 
-__all__ = [
-    "Attention",
-    "Bundle",
-    "BundleError",
-    "CanceledError",
-    "Counters",
-    "DecodeOptions",
-    "DeviceError",
-    "EdgeformerError",
-    "InputError",
-    "InputTooLongError",
-    "ModelError",
-    "OptionError",
-    "Score",
-    "SessionError",
-    "Source",
-    "TextHypothesis",
-    "TimedOutError",
-    "TokenStep",
-    "Translation",
-    "Translator",
-    "in_thread",
-    "open_bundle",
-]
-
 _MODULES = {
-    "attention": ("Attention",),
-    "bundle.open": ("Bundle", "open_bundle"),
-    "decoding.loop": ("Counters",),
-    "errors": (
-        "BundleError",
-        "CanceledError",
-        "DeviceError",
-        "EdgeformerError",
-        "InputError",
-        "InputTooLongError",
-        "ModelError",
-        "OptionError",
-        "SessionError",
-        "TimedOutError",
-    ),
-    "decoding.options": ("DecodeOptions",),
-    "decoding.requests": ("in_thread",),
-    "scores": ("Score",),
-    "source": ("Source",),
-    "token_stream": ("TokenStep",),
-    "translation": ("TextHypothesis", "Translation"),
-    "translator": ("Translator",),
+    "Attention": "attention",
+    "Bundle": "bundle.open",
+    "BundleError": "errors",
+    "CanceledError": "errors",
+    "Counters": "decoding.loop",
+    "DecodeOptions": "decoding.options",
+    "DeviceError": "errors",
+    "EdgeformerError": "errors",
+    "InputError": "errors",
+    "InputTooLongError": "errors",
+    "ModelError": "errors",
+    "OptionError": "errors",
+    "Score": "scores",
+    "SessionError": "errors",
+    "Source": "source",
+    "TextHypothesis": "translation",
+    "TimedOutError": "errors",
+    "TokenStep": "token_stream",
+    "Translation": "translation",
+    "Translator": "translator",
+    "in_thread": "decoding.requests",
+    "open_bundle": "bundle.open",
 }
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -96,8 +96,20 @@ def attention_weights(
 def attention_of(
     session: StepSession, tokenizers: Tokenizers, translations: Sequence[Translation], max_batch_tokens: int
 ) -> list[Attention]:
-    """Compute attention weights for the best hypothesis of each translation; see
-    :meth:`~edgeformer_runtime.Translator.attention`."""
+    """Compute attention weights for the best hypothesis of each translation.
+
+    Args:
+        session: the model.
+        tokenizers: those of the source and of the target side.
+        translations: results of :meth:`~edgeformer_runtime.translator.Translator.translate`.
+        max_batch_tokens: maximum batch size, in source tokens.
+
+    Returns:
+        The attention of each translation; empty for a blank text.
+
+    Raises:
+        BundleError: the model has no attention weights, or the bundle has changed since it was opened.
+    """
     source_tokenizer, target_tokenizer = tokenizers
     eos = session.special.eos
     results = [Attention((), (), np.empty((0, 0), np.float32), finished=False)] * len(translations)

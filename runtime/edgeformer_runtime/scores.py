@@ -12,7 +12,7 @@ from edgeformer_runtime.decoding.session import StepSession, longest_target
 from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.limits import MAX_OPTION
 from edgeformer_runtime.source import Source
-from edgeformer_runtime.target import target_ids
+from edgeformer_runtime.target import token_ids
 from edgeformer_runtime.tokenizer import Tokenizer
 
 
@@ -45,18 +45,21 @@ def score_targets(
     tokenizer: Tokenizer,
     sources: Sequence[Source],
     targets: Iterable[TokensOrText],
-    *,
     end_token: bool,
     max_batch_tokens: int,
 ) -> list[Score]:
-    """Score translations; see :meth:`~edgeformer_runtime.translator.Translator.score`.
+    """Compute log-probabilities of given translations. Each is independent of the others in the call.
+
+    Unlike those of :meth:`~edgeformer_runtime.translator.Translator.translate`, these probabilities are those of the
+    whole vocabulary, without options that forbid tokens or change their probabilities.
 
     Args:
         session: the model.
         tokenizer: tokenizer of the target side.
         sources: texts and their ids.
-        targets: translation of each, without the end token.
-        end_token: score the end token too.
+        targets: a translation of each: text, which the target tokenizer encodes, or tokens or token ids without the end
+            token.
+        end_token: score the end token too, as CTranslate2 does.
         max_batch_tokens: maximum batch size in tokens, those of the longer side.
 
     Raises:
@@ -67,13 +70,17 @@ def score_targets(
     check_count("max_batch_tokens", max_batch_tokens, 1, MAX_OPTION)
     if not isinstance(targets, Iterable) or isinstance(targets, str | bytes):
         raise OptionError(f"`targets` must be a list with one translation per text, but is {targets!r}.")
-    given = target_ids(tokenizer, list(targets), len(sources))
+    targets = list(targets)
+    if len(targets) != len(sources):
+        raise OptionError(f"There must be one translation per text, {len(sources)}, but there are {len(targets)}.")
     end = (session.special.eos,) if end_token else ()
     limit = longest_target(session)
-    ids = [(*target, *end) if source.ids else () for source, target in zip(sources, given, strict=True)]
-    for index, (source, target) in enumerate(zip(sources, given, strict=True)):
-        if target and not source.ids:
+    ids: list[tuple[int, ...]] = []
+    for index, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        given = token_ids(tokenizer, target, f"The translation of text {index + 1}")
+        if given and not source.ids:
             raise InputError(index, "is blank, but its translation is not; a blank text has a blank translation.")
+        ids.append((*given, *end) if source.ids else ())
         if len(ids[index]) > limit:
             raise InputError(
                 index,

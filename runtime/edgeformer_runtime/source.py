@@ -26,21 +26,26 @@ class Source:
 
 
 def encode_sources(
-    tokenizer: Tokenizer, texts: Sequence[str], max_length: int, *, truncate: bool = False
+    tokenizer: Tokenizer, texts: Sequence[str], most: int, max_length: int | None = None, *, truncate: bool = False
 ) -> list[Source]:
     """Encode texts for a model.
 
     Args:
         tokenizer: tokenizer of the source side.
         texts: sentences; a blank sentence (only whitespace) gets no ids.
-        max_length: maximum number of tokens that the model accepts, end token included.
-        truncate: truncate texts that are too long, rather than raise an error.
+        most: maximum number of tokens that the model accepts, end token included.
+        max_length: truncate texts to this number of tokens, if that is not more.
+        truncate: truncate texts that the model does not accept, rather than raise an error.
 
     Raises:
         InputError: a text is not a string of valid Unicode.
-        InputTooLongError: a text has more than ``max_length`` tokens and ``truncate`` is not set.
+        InputTooLongError: a text has more tokens than the model accepts, and may not be truncated.
         OptionError: ``max_length`` leaves no room for a text that must be truncated.
     """
+    if max_length is None or max_length > most:
+        max_length = most
+    else:
+        truncate = True
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(index, f"must be a string, but is {text!r}.")

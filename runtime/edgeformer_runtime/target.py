@@ -85,19 +85,6 @@ def prefix_ids(tokenizer: Tokenizer, prefixes: object, count: int) -> list[tuple
     return results
 
 
-def target_ids(tokenizer: Tokenizer, targets: Sequence[TokensOrText], count: int) -> list[tuple[int, ...]]:
-    """Return the ids of the translation of each text, without the end token.
-
-    Raises:
-        OptionError: there is not one translation per text, or one cannot be encoded.
-    """
-    if len(targets) != count:
-        raise OptionError(f"There must be one translation per text, {count}, but there are {len(targets)}.")
-    return [
-        token_ids(tokenizer, target, f"The translation of text {number}") for number, target in enumerate(targets, 1)
-    ]
-
-
 def with_ids(tokenizer: Tokenizer, options: DecodeOptions) -> DecodeOptions:
     """Return options whose tokens and texts are replaced with ids.
 

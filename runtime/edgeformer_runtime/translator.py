@@ -16,12 +16,12 @@ from edgeformer_runtime.bundle.signature import Key
 from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizers
 from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, TokensOrText, changed, check_count
-from edgeformer_runtime.decoding.requests import Cancel, Stop, length_limit
+from edgeformer_runtime.decoding.requests import Cancel, Stop
 from edgeformer_runtime.decoding.session import StepSession
 from edgeformer_runtime.engine.cpus import divide_cpus
 from edgeformer_runtime.engine.session import BundleSession, chosen_engine, open_session
-from edgeformer_runtime.errors import InputError, OptionError
-from edgeformer_runtime.limits import MAX_THREADS, MAX_WORKERS
+from edgeformer_runtime.errors import InputError
+from edgeformer_runtime.limits import MAX_OPTION, MAX_THREADS, MAX_WORKERS
 from edgeformer_runtime.scores import Score, score_targets
 from edgeformer_runtime.sentences import Sentences, stops_of
 from edgeformer_runtime.source import OnError, Source, encode_sources, listed, refuse_string
@@ -39,11 +39,6 @@ else:
     from typing import TypeVar
 
     SessionT_co = TypeVar("SessionT_co")
-
-
-MIN_CONFIDENCE = 0.4
-"""Confidence below which a sentence is doubtful, for bundles in which it was not measured: the translations of
-unreadable text by small models have less, and most of those of text that they were made for have more."""
 
 
 class Translator(Generic[SessionT_co]):
@@ -144,14 +139,6 @@ class Translator(Generic[SessionT_co]):
         return Translator(session, source, target, defaults, workers=workers, truncate=truncate, languages=languages)
 
     @property
-    def min_confidence(self) -> float:
-        """Confidence below which the translation of a sentence is doubtful."""
-        measured = (
-            self.session.bundle.manifest.traits.min_confidence if isinstance(self.session, BundleSession) else None
-        )
-        return MIN_CONFIDENCE if measured is None else measured
-
-    @property
     def bundle(self: Translator[BundleSession]) -> Bundle:
         """The bundle that was opened."""
         return self.session.bundle
@@ -187,31 +174,24 @@ class Translator(Generic[SessionT_co]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def options(self, **changes: Unpack[DecodeChanges]) -> DecodeOptions:
-        """Return the decoding defaults with some values changed, and tokens replaced with their ids.
+    def options(self, options: DecodeOptions | None = None, **changes: Unpack[DecodeChanges]) -> DecodeOptions:
+        """Return decoding options, by default the translator's, with some values changed, and tokens replaced with
+        their ids.
 
         Raises:
             OptionError: a name is unknown, or a token is not in the target vocabulary.
         """
-        return self._chosen(None, changes)
+        return with_ids(self.target_tokenizer, changed(self.defaults if options is None else options, changes))
 
     def encode(self, texts: Iterable[str], *, max_length: int | None = None) -> list[Source]:
-        """Encode texts to the token ids that the model reads.
-
-        Args:
-            texts: sentences.
-            max_length: truncate texts to this number of tokens, end token included.
+        """Encode texts to the token ids that the model reads; see
+        :func:`~edgeformer_runtime.source.encode_sources`.
 
         Raises:
-            InputError: a text is not a string of valid Unicode.
-            InputTooLongError: a text has more tokens than the model accepts, and ``truncate`` is not set.
             OptionError: ``texts`` is not iterable, or a single string.
         """
-        texts = listed(texts)
-        limit, truncate = self.session.max_source_length, self.truncate
-        if max_length is not None and max_length <= limit:
-            limit, truncate = max_length, True
-        return encode_sources(self.source_tokenizer, texts, limit, truncate=truncate)
+        most = self.session.max_source_length
+        return encode_sources(self.source_tokenizer, listed(texts), most, max_length, truncate=self.truncate)
 
     def translate(
         self,
@@ -256,9 +236,8 @@ class Translator(Generic[SessionT_co]):
             TimedOutError: the translation took longer than ``timeout``.
         """
         texts = listed(texts)
-        sentences = Sentences(
-            self, texts, self._chosen(options, changes), target_prefix, on_error, stops_of(cancel, timeout, len(texts))
-        )
+        stops = stops_of(cancel, timeout, len(texts))
+        sentences = Sentences(self, texts, self.options(options, **changes), target_prefix, on_error, stops)
         decoded = decode(
             self.session,
             sentences.sources,
@@ -284,40 +263,12 @@ class Translator(Generic[SessionT_co]):
         cancel: Cancel | None = None,
         **changes: Unpack[DecodeChanges],
     ) -> Iterator[Translation]:
-        """Translate a stream of any length in order, ``chunk`` texts at a time; see :meth:`translate`."""
+        """Translate a stream of any length in order, ``chunk`` texts at a time; see :meth:`translate`. The index of an
+        error counts from the first text of the stream, and ``timeout`` from the first translation that is asked for."""
         refuse_string(texts)
-        if not isinstance(chunk, int) or chunk < 1:
-            raise OptionError(f"`chunk` must be at least 1, but is {chunk}.")
-        iterator = iter(texts)
-        blocks = iter(lambda: list(islice(iterator, chunk)), [])
-        for translations in self.translate_blocks(
-            blocks,
-            options,
-            target_prefix=target_prefix,
-            counters=counters,
-            on_error=on_error,
-            timeout=timeout,
-            cancel=cancel,
-            **changes,
-        ):
-            yield from translations
-
-    def translate_blocks(
-        self,
-        blocks: Iterable[Iterable[str]],
-        options: DecodeOptions | None = None,
-        *,
-        target_prefix: str | None = None,
-        counters: Counters | None = None,
-        on_error: OnError = "raise",
-        timeout: float | None = None,
-        cancel: Cancel | None = None,
-        **changes: Unpack[DecodeChanges],
-    ) -> Iterator[list[Translation]]:
-        """Translate blocks of texts as they arrive; see :meth:`translate`. The index of an error counts from the first
-        text of the first block, and ``timeout`` from the first block."""
-        first, stop = 0, Stop(cancel, timeout)
-        for block in blocks:
+        check_count("chunk", chunk, 1, MAX_OPTION)
+        first, stop, iterator = 0, Stop(cancel, timeout), iter(texts)
+        while block := list(islice(iterator, chunk)):
             try:
                 translations = self.translate(
                     block,
@@ -331,8 +282,8 @@ class Translator(Generic[SessionT_co]):
                 )
             except InputError as error:
                 raise error.at(first + error.index) from None
-            yield [translation.at(first) for translation in translations]
-            first += len(translations)
+            yield from (translation.at(first) for translation in translations)
+            first += len(block)
 
     def translate_tokens(
         self,
@@ -352,26 +303,18 @@ class Translator(Generic[SessionT_co]):
         Args:
             text: a sentence; a blank one yields nothing.
             options: decoding options; ``None`` uses the defaults with ``beam_size=1``.
-            target_prefix: what the translation begins with; see :meth:`translate`.
+            target_prefix, cancel, changes: see :meth:`translate`.
             timeout: seconds after the first step is asked for; see :meth:`translate`.
-            cancel: see :meth:`translate`.
-            changes: fields of :class:`DecodeOptions` to change in ``options``.
 
         Raises:
-            InputError: see :meth:`translate`.
-            InputTooLongError: see :meth:`translate`.
-            OptionError: see :meth:`translate`; or an option is one of beam search or for several hypotheses.
-            SessionError: the translator is closed, or was opened before a fork.
-            CanceledError, TimedOutError: see :meth:`translate`.
+            OptionError: an option is one of beam search or for several hypotheses.
+            EdgeformerError: see :meth:`translate`.
         """
-        options = replace(self.defaults, beam_size=1) if options is None else options
+        options = self.options(replace(self.defaults, beam_size=1) if options is None else options, **changes)
         stop = Stop(cancel, timeout)
-        sentence = Sentences(self, [text], self._chosen(options, changes), [target_prefix], "raise", [stop])
+        sentence = Sentences(self, [text], options, [target_prefix], "raise", [stop])
         if sentence.sources:
             yield from token_steps(self.session, self.target_tokenizer, sentence, stop)
-
-    def _chosen(self, options: DecodeOptions | None, changes: DecodeChanges) -> DecodeOptions:
-        return with_ids(self.target_tokenizer, changed(self.defaults if options is None else options, changes))
 
     def score(
         self,
@@ -381,61 +324,16 @@ class Translator(Generic[SessionT_co]):
         end_token: bool = True,
         max_batch_tokens: int = 4096,
     ) -> list[Score]:
-        """Compute log-probabilities of given translations. Each is independent of the others in the call.
-
-        Unlike those of :meth:`translate`, these probabilities are those of the whole vocabulary, without options that
-        forbid tokens or change their probabilities.
-
-        Args:
-            texts: sentences.
-            targets: a translation of each: text, which the target tokenizer encodes, or tokens or token ids without the
-                end token.
-            end_token: score the end token too, as CTranslate2 does.
-            max_batch_tokens: maximum batch size in tokens, those of the longer side.
-
-        Raises:
-            InputError: a text is not a string of valid Unicode, or is blank although its translation is not; or a
-                translation has more tokens than the model can write.
-            InputTooLongError: a text has more tokens than the model accepts, and ``truncate`` is not set.
-            OptionError: there is not one translation per text, or one cannot be encoded.
-        """
-        return score_targets(
-            self.session,
-            self.target_tokenizer,
-            self.encode(texts),
-            targets,
-            end_token=end_token,
-            max_batch_tokens=max_batch_tokens,
-        )
+        """Compute log-probabilities of given translations of texts; see
+        :func:`~edgeformer_runtime.scores.score_targets`, and :meth:`encode` for further errors."""
+        sources = self.encode(texts)
+        return score_targets(self.session, self.target_tokenizer, sources, targets, end_token, max_batch_tokens)
 
     def attention(self, translations: Sequence[Translation], *, max_batch_tokens: int = 4096) -> list[Attention]:
-        """Compute attention weights for the best hypothesis of each translation.
-
-        Args:
-            translations: results of :meth:`translate`.
-            max_batch_tokens: maximum batch size, in source tokens.
-
-        Returns:
-            The attention of each translation; empty for a blank text.
-
-        Raises:
-            BundleError: the model has no attention weights, or the bundle has changed since it was opened.
-        """
-        return attention_of(
-            self.session, (self.source_tokenizer, self.target_tokenizer), translations, max_batch_tokens
-        )
-
-    def most_positions(self, texts: Sequence[str], options: DecodeOptions) -> list[int]:
-        """The most positions that each text may take in encoder and decoder: :attr:`DecodeOptions.rows` for each source
-        token and each token that may be written.
-
-        Args:
-            texts: sentences.
-            options: how to search.
-        """
-        most = self.session.max_source_length
-        counts = [len(ids) for ids in self.source_tokenizer.encode_batch(texts, special_tokens=True)]
-        return [options.rows * (min(count, most) + length_limit(self.session, options, count)) for count in counts]
+        """Compute attention weights for the best hypothesis of each translation; see
+        :func:`~edgeformer_runtime.attention.attention_of`."""
+        tokenizers = self.source_tokenizer, self.target_tokenizer
+        return attention_of(self.session, tokenizers, translations, max_batch_tokens)
 
     def too_long(self, texts: Sequence[str]) -> set[int]:
         """Return the positions of texts with more tokens, end token included, than the model accepts."""

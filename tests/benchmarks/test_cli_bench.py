@@ -11,7 +11,7 @@ import pytest
 
 from edgeformer.run.folder import Run
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.selfcheck.golden import golden_cases
+from edgeformer_runtime.selfcheck.golden import read_golden
 from tests import factory
 from tests.commands import error, succeeded
 from tests.store import COMMITTED
@@ -28,7 +28,7 @@ def measured(*arguments: str | Path) -> dict[str, Any]:
 
 def test_figures_hang_together(small_bundle: Path) -> None:
     result = measured(small_bundle)
-    texts = {case.text for case in golden_cases(open_bundle(small_bundle))}
+    texts = {case.text for case in read_golden(open_bundle(small_bundle)).cases}
     assert result["call"]["calls"] == len(texts)
     assert result["bundle"] == str(small_bundle)
     assert result["precision"] == "fp32"
@@ -69,7 +69,7 @@ def test_table_and_file(small_bundle: Path, tmp_path: Path) -> None:
     }
     units = [header.split()[-1] for header in headers if header]
     assert {"ms", "%", "tokens/s", "sentences/s", "MB"} == set(units)  # one in each header
-    assert content["call"]["calls"] == 2 * len({case.text for case in golden_cases(open_bundle(small_bundle))})
+    assert content["call"]["calls"] == 2 * len({case.text for case in read_golden(open_bundle(small_bundle)).cases})
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
 
 
@@ -88,7 +88,7 @@ def test_errors(small_bundle: Path, tmp_path: Path) -> None:
 def test_bundles_are_compared_with_torch(small_bundle: Path, small_bundle_int8: Path, taught_run: Run) -> None:
     bundles = (small_bundle, small_bundle_int8)
     result = measured(*bundles, "--against", "torch", "--checkpoint", taught_run.path, "--beam", "1", "--batch", "2")
-    sentences = len({case.text for case in golden_cases(open_bundle(small_bundle))})
+    sentences = len({case.text for case in read_golden(open_bundle(small_bundle)).cases})
     assert (result["sentences"], result["beam_size"], result["batch_size"], result["rounds"]) == (sentences, 1, 2, 1)
     fp32, int8, torch = result["systems"]
     assert [system["system"] for system in (fp32, int8, torch)] == [

@@ -11,9 +11,9 @@ import pytest
 from edgeformer_export.traits import MIN_TEXTS, UNUSUAL, min_confidence
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.source import Source
-from edgeformer_runtime.text.text_translator import TextTranslator
+from edgeformer_runtime.text.text_translator import MIN_CONFIDENCE, TextTranslator
 from edgeformer_runtime.translation import TextHypothesis, Translation
-from edgeformer_runtime.translator import MIN_CONFIDENCE, Translator
+from edgeformer_runtime.translator import Translator
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERYDAY = [
@@ -61,7 +61,7 @@ def test_a_model_that_ships_tells_everyday_sentences_from_nonsense() -> None:
 def test_where_unreadable_text_is_like_the_rest_little_is_doubtful() -> None:
     with Translator.open(ROOT / "models" / "en-fr", threads=1) as translator:
         assert min_confidence(translator, NONSENSE * 3) == MIN_CONFIDENCE
-    copies = mock.Mock(defaults=DecodeOptions(), min_confidence=MIN_CONFIDENCE)
+    copies = mock.Mock(defaults=DecodeOptions())
     copies.session.max_source_length = copies.session.max_target_length = 100
     copies.too_long.return_value = set()
     score = {text: -1 / (2 + index) for index, text in enumerate(TEXTS)}

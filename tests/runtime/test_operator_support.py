@@ -38,18 +38,6 @@ def test_an_engine_that_does_not_tell_is_believed(small_bundle: Path, monkeypatc
     assert check_operators(open_bundle(small_bundle)).nodes > 0
 
 
-def test_operators_without_a_domain_may_be_of_any(small_bundle: Path, tmp_path: Path) -> None:
-    """Earlier exporters wrote bare names."""
-
-    def change(tree: dict[str, Any]) -> None:
-        operators = tree["report"]["operators"]
-        for file, counts in operators.items():
-            operators[file] = {name.rpartition(".")[2]: count for name, count in counts.items()}
-
-    expected = check_operators(open_bundle(small_bundle))
-    assert check_operators(open_bundle(edit_manifest(copy_of(small_bundle, tmp_path), change))) == expected
-
-
 def test_a_graph_whose_operators_are_not_listed_is_an_error(small_bundle: Path, tmp_path: Path) -> None:
     bundle = edit_manifest(
         copy_of(small_bundle, tmp_path), lambda tree: tree["report"]["operators"].pop("encoder.onnx")

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
-from edgeformer_runtime.limits import Number
+from edgeformer_runtime.limits import MAX_BEAM_SIZE, MAX_LENGTH, MAX_LENGTH_PENALTY
 
 
 class Generation(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Decoding defaults of the model."""
 
-    beam_size: Number = 4
+    beam_size: Annotated[int, msgspec.Meta(ge=1, le=MAX_BEAM_SIZE)] = 4
     """Hypotheses kept per sentence."""
-    length_penalty: float = 1.0
+    length_penalty: Annotated[float, msgspec.Meta(ge=-MAX_LENGTH_PENALTY, le=MAX_LENGTH_PENALTY)] = 1.0
     """Exponent of the length by which a log-probability is divided."""
     length_includes_end: bool = True
     """Count the end token in that length."""
-    max_len_a: float = 0.0
+    max_len_a: Annotated[float, msgspec.Meta(ge=0, le=MAX_LENGTH)] = 0.0
     """Limit outputs to this multiple of the source's length; 0 does not."""
     beam_shrinks: bool = False
     """Each finished hypothesis leaves one place fewer for unfinished ones."""

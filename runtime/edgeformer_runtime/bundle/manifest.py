@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -30,14 +29,12 @@ from edgeformer_runtime.contract import (
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.limits import (
     MAX_AXIS,
-    MAX_BEAM_SIZE,
     MAX_COUNT,
     MAX_FILE_BYTES,
     MAX_FILES,
     MAX_GOLDEN_BYTES,
     MAX_GRAPH_BYTES,
     MAX_LENGTH,
-    MAX_LENGTH_PENALTY,
     MAX_OPERATOR_SETS,
     MAX_OPSET,
     MAX_SHORTLIST_BYTES,
@@ -50,6 +47,9 @@ from edgeformer_runtime.limits import (
 from edgeformer_runtime.precision import Precision as Precision  # public under this name too
 
 Target = Literal["ort", "portable"]
+VocabSize = Annotated[int, msgspec.Meta(ge=1, le=MAX_VOCAB_SIZE)]
+Length = Annotated[int, msgspec.Meta(ge=1, le=MAX_LENGTH)]
+Opset = Annotated[int, msgspec.Meta(ge=1, le=MAX_OPSET)]
 
 
 class SpecialTokens(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -104,7 +104,7 @@ class FileEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields
 class ShortlistInfo(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Sizes of the bundle's shortlist."""
 
-    width: Number
+    width: Annotated[int, msgspec.Meta(ge=1, le=MAX_AXIS)]
     """Width of what is projected to logits (D)."""
 
 
@@ -135,15 +135,15 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
     """``ort``: graphs use ONNX Runtime's fused operators; ``portable``: graphs use standard ONNX operators only."""
     precision: dict[str, Precision]
     """Precision of the weights in each graph file."""
-    parameters: Number
+    parameters: Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
     """Number of trained parameters; tied parameters are counted once."""
-    source_vocab_size: Number
+    source_vocab_size: VocabSize
     """Size of the source vocabulary; source token ids are below this."""
-    target_vocab_size: Number
+    target_vocab_size: VocabSize
     """Size of the target vocabulary (V)."""
-    max_source_length: Number
+    max_source_length: Length
     """Maximum number of source tokens, end token included."""
-    max_target_length: Number
+    max_target_length: Length
     """Maximum number of decoding steps."""
     special: SpecialTokens
     """Ids of the special tokens."""
@@ -161,11 +161,11 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
     """What the kernels compute, if they can compute the model."""
     traits: Traits = Traits()
     """What decides how texts are translated."""
-    opsets: dict[str, Number]
+    opsets: Annotated[dict[Text, Opset], msgspec.Meta(max_length=MAX_OPERATOR_SETS)]
     """Operator-set versions by domain; the empty domain is the ONNX standard."""
-    min_onnxruntime: Text
+    min_onnxruntime: Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,4}\.[0-9]{1,4}\Z")]
     """Oldest onnxruntime version that supports the operators, ``major.minor``."""
-    files: dict[str, FileEntry]
+    files: Annotated[dict[str, FileEntry], msgspec.Meta(max_length=MAX_FILES)]
     """Size and hash of every other file in the bundle."""
     provenance: Provenance = Provenance()
     """Where the weights come from: recipe, training, versions."""
@@ -219,9 +219,7 @@ def decode_manifest(data: bytes) -> Manifest:
 def manifest_problems(manifest: Manifest) -> list[str]:
     """List every manifest value that contradicts the contract, a limit or another value; empty if the manifest is
     valid."""
-    problems = [*state_problems(manifest.state), *_size_problems(manifest), *_file_problems(manifest)]
-    if manifest.shortlist is not None and not 1 <= manifest.shortlist.width <= MAX_AXIS:
-        problems.append(f"the width of the shortlist must be from 1 to {MAX_AXIS:,}, but is {manifest.shortlist.width}")
+    problems = [*state_problems(manifest.state), *_file_problems(manifest)]
     for name in ("bos", "eos", "pad", "unk"):
         index = getattr(manifest.special, name)
         vocab_size = manifest.source_vocab_size if name == "pad" else manifest.target_vocab_size
@@ -233,41 +231,10 @@ def manifest_problems(manifest: Manifest) -> list[str]:
     suppressed = {*manifest.special.suppress, *manifest.special.forbid}
     if not all(0 <= index < manifest.target_vocab_size for index in suppressed) or manifest.special.eos in suppressed:
         problems.append("`suppress` and `forbid` must have tokens of the vocabulary, and not the end token")
-    if not abs(manifest.generation.length_penalty) <= MAX_LENGTH_PENALTY:
-        problems.append(
-            f"default length penalty must be from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}, "
-            f"but is {manifest.generation.length_penalty}"
-        )
-    if not 0 <= manifest.generation.max_len_a <= MAX_LENGTH:
-        problems.append(f"default `max_len_a` must be from 0 to {MAX_LENGTH}, but is {manifest.generation.max_len_a}")
-    if not re.fullmatch(r"[0-9]{1,4}\.[0-9]{1,4}", manifest.min_onnxruntime):
-        problems.append(f"`min_onnxruntime` must have the form major.minor, but is `{manifest.min_onnxruntime}`")
-    if len(manifest.opsets) > MAX_OPERATOR_SETS or any(
-        len(domain) > MAX_TEXT or not 1 <= version <= MAX_OPSET for domain, version in manifest.opsets.items()
-    ):
-        problems.append(f"`opsets` must have at most {MAX_OPERATOR_SETS} versions, from 1 to {MAX_OPSET}")
     return problems
 
 
-def _size_problems(manifest: Manifest) -> Iterator[str]:
-    for name, value, least, most in (
-        ("`source_vocab_size`", manifest.source_vocab_size, 1, MAX_VOCAB_SIZE),
-        ("`target_vocab_size`", manifest.target_vocab_size, 1, MAX_VOCAB_SIZE),
-        ("`max_source_length`", manifest.max_source_length, 1, MAX_LENGTH),
-        ("`max_target_length`", manifest.max_target_length, 1, MAX_LENGTH),
-        ("`parameters`", manifest.parameters, 0, MAX_COUNT),
-        ("default beam size", manifest.generation.beam_size, 1, MAX_BEAM_SIZE),
-    ):
-        if value < least:
-            yield f"{name} must be at least {least}, but is {value}"
-        elif value > most:
-            yield f"{name} must be at most {most:,}, but is {value}"
-
-
 def _file_problems(manifest: Manifest) -> Iterator[str]:
-    if len(manifest.files) > MAX_FILES:
-        yield f"it lists {len(manifest.files)} files, more than {MAX_FILES}"
-        return
     tokenizers = {manifest.tokenizers.source, manifest.tokenizers.target}
     most = dict.fromkeys(tokenizers, MAX_TOKENIZER_BYTES)
     most |= {**dict.fromkeys(GRAPH_FILES, MAX_GRAPH_BYTES), GOLDEN_FILE: MAX_GOLDEN_BYTES}

@@ -17,16 +17,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from edgeformer_runtime import limits
+from edgeformer_runtime.bundle import protobuf
 
 Fields = dict[int, Any]
 """Values of a message by field number, in a list if the field is repeated. The value of a number is an ``int``; of text
 and of a message, a pair: where it begins and ends in the file; of a number of fixed size, where it begins."""
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_MAX_VARINT_BYTES = 10
+_DAMAGE = "a number in it is truncated"
 
 
-def _tags(*numbers: int, wire: int = _BYTES) -> frozenset[int]:
+def _tags(*numbers: int, wire: int = protobuf.BYTES) -> frozenset[int]:
     return frozenset(number << 3 | wire for number in numbers)
 
 
@@ -48,27 +48,27 @@ class _Message:
         ignored: frozenset[int] = frozenset(),
     ) -> None:
         self.name = name
-        self.fields = {tag: (tag >> 3, tag & 7, tag in repeated, tag in ignored) for tag in single | repeated | ignored}
-        """Number, wire type, whether it may be repeated, and whether it is ignored, by tag."""
+        self.fields = {tag: (tag in repeated, tag in ignored) for tag in single | repeated | ignored}
+        """Whether a field may be repeated, and whether it is ignored, by tag."""
 
 
-_MODEL = _Message("the model", _tags(7), _tags(8), _tags(2, 3, 4, 6, 14) | _tags(1, 5, wire=_VARINT))
-_OPERATOR_SET = _Message("an operator set", _tags(1) | _tags(2, wire=_VARINT))
+_MODEL = _Message("the model", _tags(7), _tags(8), _tags(2, 3, 4, 6, 14) | _tags(1, 5, wire=protobuf.VARINT))
+_OPERATOR_SET = _Message("an operator set", _tags(1) | _tags(2, wire=protobuf.VARINT))
 _GRAPH = _Message("the graph", frozenset(), _tags(1, 5), _tags(2, 10, 11, 12, 13, 16))
 _NODE = _Message("a node", _tags(4, 7), _tags(1, 5), _tags(2, 3, 6, 9))
 _ATTRIBUTE = _Message(
     "an attribute",
-    _tags(1, 5) | _tags(3, wire=_VARINT),
+    _tags(1, 5) | _tags(3, wire=protobuf.VARINT),
     frozenset(),
-    _tags(4, 7, 8, 9, 13) | _tags(2, 7, wire=_FIXED32) | _tags(8, 20, wire=_VARINT),
+    _tags(4, 7, 8, 9, 13) | _tags(2, 7, wire=protobuf.FIXED32) | _tags(8, 20, wire=protobuf.VARINT),
 )
 _TENSOR = _Message(
     "a constant",
-    _tags(8, 9) | _tags(2, 14, wire=_VARINT),
+    _tags(8, 9) | _tags(2, 14, wire=protobuf.VARINT),
     _tags(1, 4, 5, 7, 10, 11, 13)
-    | _tags(1, 5, 7, 11, wire=_VARINT)
-    | _tags(4, wire=_FIXED32)
-    | _tags(10, wire=_FIXED64),
+    | _tags(1, 5, 7, 11, wire=protobuf.VARINT)
+    | _tags(4, wire=protobuf.FIXED32)
+    | _tags(10, wire=protobuf.FIXED64),
     _tags(12, 16),
 )
 _ENTRY = _Message("an entry", _tags(1, 2))
@@ -142,10 +142,10 @@ def read_onnx(data: bytes) -> OnnxFile:
     """
     try:
         return _Reader(data).model()
-    except IndexError:
-        raise GraphFormatError("it ends within a number") from None
     except UnicodeDecodeError:
         raise GraphFormatError("a name in it is not UTF-8") from None
+    except ValueError as error:
+        raise GraphFormatError(str(error)) from None
 
 
 class _Reader:
@@ -262,10 +262,8 @@ class _Reader:
                 continue
             position, end = value
             while position < end:
-                number, position = self._varint(position)
+                number, position = protobuf.read_varint(self._data, position, end, _DAMAGE)
                 numbers.append(number)
-            if position != end:
-                raise GraphFormatError("a list of numbers ends within a number")
         return numbers
 
     def _text(self, fields: Fields, number: int) -> str:
@@ -281,61 +279,26 @@ class _Reader:
         begin, end = fields[number]
         return self._data[begin:end]
 
-    def _fields(self, message: _Message, position: int, end: int) -> Fields:
+    def _fields(self, message: _Message, begin: int, end: int) -> Fields:
         """Split a message into its fields."""
-        data, known = self._data, message.fields
         fields: Fields = {}
-        value: int | tuple[int, int]
-        while position < end:
-            tag = data[position]
-            position += 1
-            if tag > 127:
-                tag, position = self._varint(position - 1)
-            field = known.get(tag)
-            if field is None:
-                raise GraphFormatError(f"{message.name} has field {tag >> 3} of type {tag & 7}, which is unsupported")
-            number, wire, repeated, ignored = field
-            if wire == _BYTES:
-                size = data[position]
-                begin = position + 1
-                if size > 127:
-                    size, begin = self._varint(position)
-                position = begin + size
-                if ignored:
-                    continue
-                value = (begin, position)
-            elif wire == _VARINT:
-                value = data[position]
-                position += 1
-                if value > 127:
-                    value, position = self._varint(position - 1)
-            else:
-                value = position
-                position += 4 if wire == _FIXED32 else 8
+        for number, wire, start, stop in protobuf.fields(self._data, begin, end, "graph"):
+            known = message.fields.get(number << 3 | wire)
+            if known is None:
+                raise GraphFormatError(f"{message.name} has field {number} of type {wire}, which is unsupported")
+            repeated, ignored = known
             if ignored:
                 continue
+            value: int | tuple[int, int] = (start, stop) if wire == protobuf.BYTES else start
+            if wire == protobuf.VARINT:
+                value, _ = protobuf.read_varint(self._data, start, stop, _DAMAGE)
             if number not in fields:
                 fields[number] = [value] if repeated else value
             elif repeated:
                 fields[number].append(value)
             else:
                 raise GraphFormatError(f"{message.name} has field {number} twice")
-        if position != end:
-            raise GraphFormatError(f"{message.name} is longer than what contains it")
         return fields
-
-    def _varint(self, position: int) -> tuple[int, int]:
-        """Read a number, and return it with the position after it."""
-        data, number = self._data, 0
-        for shift in range(0, 7 * _MAX_VARINT_BYTES, 7):
-            byte = data[position]
-            position += 1
-            number |= (byte & 127) << shift
-            if byte < 128:
-                if number >= 2**64:
-                    raise GraphFormatError("a number in it has more than 64 bits")
-                return number, position
-        raise GraphFormatError(f"a number in it takes more than {_MAX_VARINT_BYTES} bytes")
 
 
 def _limit(what: str, count: int, most: int) -> None:

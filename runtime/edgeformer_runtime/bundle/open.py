@@ -89,12 +89,8 @@ def open_bundle(path: str | Path, *, trusted_keys: Sequence[Key] | None = None) 
     """
     path = Path(path)
     with reading(path / MANIFEST_FILE):
-        if not path.is_dir():
-            what = "is not a folder" if path.exists() else "does not exist"
-            raise BundleError(
-                f"Bundle `{path}` {what}; give the folder that `edgeformer export` wrote, or a name that "
-                "`edgeformer models` lists."
-            )
+        if not (path / MANIFEST_FILE).exists():
+            raise not_a_bundle(path)
         data = _read(path / MANIFEST_FILE)
         if _read(path / MANIFEST_HASH_FILE) != manifest_hash_line(data):
             raise BundleError(
@@ -107,6 +103,14 @@ def open_bundle(path: str | Path, *, trusted_keys: Sequence[Key] | None = None) 
     if problems:
         raise BundleError(f"Bundle `{path}` is damaged: " + "; ".join(problems) + ". Copy or export it again.")
     return Bundle(path.absolute(), manifest)
+
+
+def not_a_bundle(path: Path) -> BundleError:
+    """The error for a path without a manifest."""
+    problem = "is not a folder" if path.exists() else "does not exist"
+    problem = f"is not a bundle: it has no `{MANIFEST_FILE}`" if path.is_dir() else problem
+    advice = "give what `edgeformer export` wrote, or a name that `edgeformer models` lists"
+    return BundleError(f"`{path}` {problem}; {advice}.")
 
 
 def check_trust(path: Path, trusted_keys: Sequence[Key]) -> None:
@@ -161,11 +165,6 @@ def _content_problem(path: Path, entry: FileEntry) -> str | None:
 
 
 def _read(path: Path) -> bytes:
-    if path.name == MANIFEST_FILE and not path.exists():
-        raise BundleError(
-            f"`{path.parent}` is not a bundle: it has no `{MANIFEST_FILE}`. Give the folder that `edgeformer export` "
-            "wrote."
-        )
     if not is_plain(path):
         raise BundleError(
             f"Bundle `{path.parent}`: `{path.name}` is missing or not a plain file; copy or export it again."

@@ -16,12 +16,12 @@ def fields(data: bytes, offset: int, end: int, what: str = "protobuf message") -
     """
     damage = f"it is truncated, or not a {what}"
     while offset < end:
-        key, offset = _read_varint(data, offset, end, damage)
+        key, offset = read_varint(data, offset, end, damage)
         start, kind = offset, key & 7
         if kind == VARINT:
-            _, offset = _read_varint(data, offset, end, damage)
+            _, offset = read_varint(data, offset, end, damage)
         elif kind == BYTES:
-            length, start = _read_varint(data, offset, end, damage)
+            length, start = read_varint(data, offset, end, damage)
             offset = start + length
         elif kind in (FIXED64, FIXED32):
             offset += 8 if kind == FIXED64 else 4
@@ -30,6 +30,22 @@ def fields(data: bytes, offset: int, end: int, what: str = "protobuf message") -
         yield key >> 3, kind, start, offset
     if offset > end:
         raise ValueError(damage)
+
+
+def read_varint(data: bytes, offset: int, end: int, damage: str) -> tuple[int, int]:
+    """Return an integer and where it ends.
+
+    Raises:
+        ValueError: there is none before ``end``, or it has more than 64 bits; ``damage`` is the message.
+    """
+    if offset < end and data[offset] < 0x80:  # as nearly all are
+        return data[offset], offset + 1
+    value = 0
+    for shift, byte in zip(range(0, 70, 7), data[offset : min(end, offset + 10)], strict=False):
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80 and not value >> 64:
+            return value, offset + shift // 7 + 1
+    raise ValueError(damage)
 
 
 def field(number: int, content: bytes) -> bytes:
@@ -44,13 +60,3 @@ def varint(value: int) -> bytes:
         encoded.append(value & 0x7F | 0x80)
         value >>= 7
     return bytes((*encoded, value))
-
-
-def _read_varint(data: bytes, offset: int, end: int, damage: str) -> tuple[int, int]:
-    """Return an integer and where it ends."""
-    value = 0
-    for shift, byte in zip(range(0, 70, 7), data[offset : min(end, offset + 10)], strict=False):
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, offset + shift // 7 + 1
-    raise ValueError(damage)

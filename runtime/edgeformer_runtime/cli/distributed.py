@@ -6,23 +6,21 @@ from collections.abc import Mapping
 from contextlib import closing
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edgeformer_runtime.cli import options
-from edgeformer_runtime.cli.output import console, counting, print_warnings, refuse_folder
+from edgeformer_runtime.cli.output import counting, refuse_folder
 from edgeformer_runtime.cli.text_input import line_blocks
+from edgeformer_runtime.cli.translating.block_output import Block, BlockOutput
+from edgeformer_runtime.cli.translating.chosen_input import Chosen
 from edgeformer_runtime.cli.translating.doubts import Doubts
-from edgeformer_runtime.cli.translating.line_output import json_line, plain_lines, truncation_note
-from edgeformer_runtime.cli.translating.whole_texts import TextWork
-from edgeformer_runtime.errors import ConfigError, InputError
+from edgeformer_runtime.errors import ConfigError
 from edgeformer_runtime.files import atomic_file
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.decoding.options import DecodeOptions
-    from edgeformer_runtime.distributed.ray_workers import RayWorkers, Work
-    from edgeformer_runtime.text.options import TextOptions
+    from edgeformer_runtime.distributed.ray_workers import Work
     from edgeformer_runtime.translator import Translator
 
 cluster_options = options.group(
@@ -48,80 +46,55 @@ def uses_ray(cluster: Mapping[str, str]) -> bool:
     return cluster["engine"] == "ray"
 
 
-def ray_workers(translator: Translator, engine: dict[str, Any], cluster: Mapping[str, str]) -> RayWorkers:
-    """Workers with the bundle that a translator has opened; the translator is closed.
+def ray_files(
+    chosen: Chosen, output_file: Path | None, whole: Mapping[str, Any], *, attention: bool
+) -> tuple[Path, Path]:
+    """Return the file that a cluster translates, and the one that it writes.
 
     Raises:
-        ConfigError: ``edgeformer[ray]`` is not installed.
+        click.UsageError: there are no such files, or they are not of lines of text.
     """
-    from edgeformer_runtime.distributed.ray_workers import RayWorkers
-
-    workers = RayWorkers.of(translator, engine, cluster.get("address"))
-    translator.close()
-    return workers
-
-
-class Block(NamedTuple):
-    """Lines that a worker translates together."""
-
-    first: int
-    """Zero-based position of the first in the file."""
-    lines: list[str]
-
-
-class BlockOutput(NamedTuple):
-    """What a worker returns."""
-
-    text: str
-    """What is written for the lines of the block."""
-    notes: list[str]
-    """What to tell the user."""
-    doubts: Doubts | None = None
-    """Sentences of texts, and which of them may be wrong."""
-
-
-def translated_lines(
-    translator: Translator, block: Block, *, decoding: DecodeOptions, target_prefix: str | None, as_json: bool
-) -> BlockOutput:
-    """Translate lines of one sentence each.
-
-    Raises:
-        InputError: a line cannot be translated; its index is that in the file.
-    """
-    try:
-        translations = translator.translate(block.lines, decoding, target_prefix=target_prefix)
-    except InputError as error:
-        raise error.at(block.first + error.index) from None
-    notes = [truncation_note(number, translation) for number, translation in enumerate(translations, block.first + 1)]
-    lines = (json_line(item) if as_json else plain_lines(item, decoding.n_best) for item in translations)
-    return BlockOutput("".join(lines), [note for note in notes if note])
-
-
-def translated_text_lines(
-    translator: Translator, block: Block, *, text_options: TextOptions, decoding: DecodeOptions, as_json: bool
-) -> BlockOutput:
-    """Translate lines of several sentences each."""
-    from edgeformer_runtime.text.text_translator import TextTranslator
-
-    texts = TextWork.of(TextTranslator(translator, text_options), decoding, as_json=as_json)
-    return BlockOutput("".join(texts.block(block.lines)), [], texts.doubts)
+    if chosen.file is None or str(chosen.file) == "-" or output_file is None:
+        raise click.UsageError("--engine ray needs --input FILE and --output FILE.")
+    if attention or "format" in whole or chosen.kind:
+        raise click.UsageError("--attention, --format and documents cannot be combined with --engine ray.")
+    return chosen.file, output_file
 
 
 def translate_file(
-    workers: RayWorkers,
+    translator: Translator,
+    engine: dict[str, Any],
+    address: str | None,
     work: Work[Block, BlockOutput],
     input_file: Path,
     output_file: Path,
     settings: Mapping[str, Any],
-) -> None:
+) -> Doubts:
     """Translate the lines of a file. What is done is kept in a folder beside the output until all is done.
+
+    Args:
+        translator: what has opened the bundle; it is closed.
+        engine: see :class:`RayWorkers`.
+        address: see :class:`RayWorkers`.
+        work: what a worker does with a block.
+        input_file: the file.
+        output_file: where the translation goes.
+        settings: what the output depends on besides the bundle, the input and the engine.
+
+    Returns:
+        Sentences that may be wrong.
 
     Raises:
         ConfigError: the output cannot be written, or the folder is that of another input or of other settings.
+        InputError: a line cannot be translated.
     """
     from edgeformer_runtime.bundle.open import file_sha256
     from edgeformer_runtime.distributed.block_folder import block_folder
+    from edgeformer_runtime.distributed.ray_workers import RayWorkers
 
+    workers = RayWorkers.of(translator, engine, address)
+    translator.close()
+    settings = {**settings, **{key: engine[key] for key in engine if key not in ("workers", "threads")}}
     refuse_folder(output_file)
     if output_file.exists() and not output_file.is_file():
         raise ConfigError(f"`{output_file}` is not a file; give another name with --output.")
@@ -129,7 +102,7 @@ def translate_file(
     with line_blocks((), input_file) as read:
         lines = list(read)
     starts = [0, *accumulate(map(len, lines))]
-    doubts: Doubts | None = None
+    doubts = Doubts()
     with block_folder(output_file, job) as folder, counting("lines") as progress:
         done = folder.done(len(lines))
         rest = [number for number in range(len(lines)) if number not in done]
@@ -137,12 +110,11 @@ def translate_file(
         progress(count, starts[-1])
         with closing(workers.map(work, [Block(starts[number], lines[number]) for number in rest])) as outputs:
             for position, output in outputs:
+                output.tell()
                 folder.write(rest[position], output.text.encode())
-                for note in output.notes:
-                    console(stderr=True).print(note)
-                doubts = output.doubts if doubts is None else doubts.merged(output.doubts)
+                doubts = doubts.merged(output.doubts)
                 count += len(lines[rest[position]])
                 progress(count, starts[-1])
         with atomic_file(output_file) as file:
             file.writelines(folder.read(number) for number in range(len(lines)))
-    print_warnings(doubts.warnings("; --json tells which") if doubts else ())
+    return doubts

@@ -35,14 +35,14 @@ def models(folders: tuple[Path, ...], removed: tuple[str, ...], as_json: bool) -
       EDGEFORMER_MODELS=/srv/models edgeformer serve
     """
     from edgeformer_runtime.cli.output import console, human_bytes, print_json, table
-    from edgeformer_runtime.workspace.names import left_out, model_folders, named_models, remove_model
+    from edgeformer_runtime.workspace.names import found_models, model_folders, remove_model
 
     for name in removed:
         echo(f"Removed `{remove_model(name, folders)}`.", err=True)
     if removed:
         return
-    found = named_models(folders or None)
-    for reason in left_out(folders or None):
+    found, reasons = found_models(folders or None)
+    for reason in reasons:
         echo(reason, err=True)
     if as_json:
         print_json([model.facts() for model in found])

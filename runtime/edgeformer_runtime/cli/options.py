@@ -145,16 +145,8 @@ threads = click.option(
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="CPU threads per operator; 0 for as many as are useful for a model of this size. The kernels use one thread "
-    "for a batch, and several batches at a time.",
-)
-worker_threads = click.option(
-    "--threads",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
     help="CPU threads per operator; 0 for as many as are useful for a model of this size, within the CPUs available to "
-    "each worker.",
+    "each worker. The kernels use one thread for a batch, and several batches at a time.",
 )
 workers = click.option(
     "--workers",

@@ -17,6 +17,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     Progress,
+    ProgressColumn,
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
@@ -148,50 +149,25 @@ def stages(names: Mapping[str, str] | None = None, *, quiet: bool = False) -> It
         names: description of each stage; ``None`` if a stage describes itself.
         quiet: show nothing.
     """
+    begun: dict[str, float] = {}
+    with _shown(
+        quiet,
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left:"),
+        TimeRemainingColumn(),
+    ) as show:
 
-    def text(stage: str) -> str:
-        return stage if names is None else names[stage]
+        def report(stage: str, fraction: float) -> None:
+            text, now = stage if names is None else names[stage], time.monotonic()
+            seconds, line = now - begun.setdefault(stage, now), text
+            if seconds and fraction > 0:
+                line = f"{text}: {fraction:.0%}, {timedelta(seconds=round(seconds * (1 / fraction - 1)))} left"
+            show(stage, text, line, fraction)
 
-    if quiet:
-        yield lambda stage, fraction: None
-    elif not sys.stderr.isatty():
-        begun: dict[str, float] = {}
-        shown = 0.0
-
-        def line(stage: str, fraction: float) -> None:
-            nonlocal shown
-            now = time.monotonic()
-            if stage not in begun:
-                begun[stage] = shown = now
-                console(stderr=True).print(f"{text(stage)} …")
-            elif now - shown >= LINE_SECONDS and fraction > 0:
-                shown = now
-                left = timedelta(seconds=round((now - begun[stage]) * (1 / fraction - 1)))
-                console(stderr=True).print(f"{text(stage)}: {fraction:.0%}, {left} left …")
-
-        yield line
-    else:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
-            TextColumn("left:"),
-            TimeRemainingColumn(),
-        )
-        # A console of its own, so that progress stays visible while standard error is redirected.
-        with Progress(*columns, console=_Console(file=sys.stderr), transient=True) as progress:
-            tasks: dict[str, Any] = {}
-
-            def bar(stage: str, fraction: float) -> None:
-                if stage not in tasks:
-                    for task in tasks.values():
-                        progress.update(task, total=1.0, completed=1.0)
-                    tasks[stage] = progress.add_task(text(stage), total=None)
-                if fraction > 0:
-                    progress.update(tasks[stage], total=1.0, completed=fraction)
-
-            yield bar
+        yield report
 
 
 @contextmanager
@@ -205,36 +181,49 @@ def counting(what: str, *, quiet: bool = False) -> Iterator[Callable[[int, int],
         quiet: show nothing.
     """
     first: tuple[float, int] | None = None
-    shown = 0.0
+    with _shown(quiet, BarColumn(), TextColumn("{task.description}")) as show:
 
-    def figures(done: int, total: int) -> str:
-        nonlocal first
-        first = first or (time.monotonic(), done)
-        text = f"{done:,} of {total:,} {what}"
-        if done == first[1]:
-            return text
-        seconds = (time.monotonic() - first[0]) / (done - first[1])  # each
-        return f"{text}  {1 / seconds:,.1f}/s  {timedelta(seconds=round(seconds * (total - done)))} left"
+        def report(done: int, total: int) -> None:
+            nonlocal first
+            text, now = f"{done:,} of {total:,} {what}", time.monotonic()
+            first = first or (now, done)
+            if done != first[1]:
+                seconds = (now - first[0]) / (done - first[1])  # each
+                text += f"  {1 / seconds:,.1f}/s  {timedelta(seconds=round(seconds * (total - done)))} left"
+            show(what, text, text, done / max(1, total))
 
+        yield report
+
+
+@contextmanager
+def _shown(quiet: bool, *columns: ProgressColumn) -> Iterator[Callable[[str, str, str, float], None]]:
+    """Show tasks one after the other; yields ``show(task, text, line, fraction)``, which has the text beside the bar of
+    a terminal, and what is a line of a file."""
+    tasks: dict[str, Any] = {}
     if quiet:
-        yield lambda done, total: None
+        yield lambda task, text, line, fraction: None
     elif not sys.stderr.isatty():
 
-        def line(done: int, total: int) -> None:
-            nonlocal shown
-            text = figures(done, total)
-            if time.monotonic() - shown >= LINE_SECONDS:
-                shown = time.monotonic()
-                console(stderr=True).print(f"{text} …")
+        def print_line(task: str, text: str, line: str, fraction: float) -> None:
+            now = time.monotonic()
+            if task not in tasks or (fraction > 0 and now - tasks[task] >= LINE_SECONDS):
+                tasks[task] = now
+                console(stderr=True).print(f"{line} …")
 
-        yield line
+        yield print_line
     else:
-        columns = (BarColumn(), TextColumn("{task.description}"))
+        # A console of its own, so that progress stays visible while standard error is redirected.
         with Progress(*columns, console=_Console(file=sys.stderr), transient=True) as progress:
-            task = progress.add_task("", total=None)
-            yield lambda done, total: progress.update(
-                task, completed=done, total=total, description=figures(done, total)
-            )
+
+            def draw(task: str, text: str, line: str, fraction: float) -> None:
+                if task not in tasks:
+                    for other in tasks.values():
+                        progress.update(other, total=1.0, completed=1.0)
+                    tasks[task] = progress.add_task(text, total=None)
+                total = 1.0 if fraction > 0 else None
+                progress.update(tasks[task], description=text, total=total, completed=fraction)
+
+            yield draw
 
 
 def _unknown(item: object) -> Any:

@@ -67,7 +67,7 @@ def _declaration(setting: Field[Any], kind: Any) -> options.Declaration:
 @options.group(
     "server",
     **_declarations(ServeSettings),
-    threads=options.worker_threads,
+    threads=options.threads,
     device=options.device,
     trusted_keys=options.trusted_keys,
 )
@@ -139,7 +139,7 @@ def _announce(workspace: Workspace, address: str, page: bool) -> None:
         pair = f"{', '.join(sorted(model.sources)) or '?'} -> {', '.join(sorted(model.targets)) or '?'}"
         own = list(product(sorted(model.sources), sorted(model.targets)))
         note = "; used only if a request names it" if set(own) <= set(pairs) else ""
-        echo(f"  {model.name}: {pair}, {model.manifest.precision['decoder.onnx']}{note}")
+        echo(f"  {model.name}: {pair}, {model.precision}{note}")
         pairs += own
     echo(f"Try {'the page, ' + address + '/, or ' if page else ''}this:")
     source, target = pairs[0] if pairs else ("en", "fr")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,19 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgeformer_runtime.cli import options
-from edgeformer_runtime.cli.distributed import (
-    Block,
-    BlockOutput,
-    cluster_options,
-    ray_workers,
-    translate_file,
-    translated_lines,
-    translated_text_lines,
-    uses_ray,
-)
-from edgeformer_runtime.cli.output import atomic_text, console, print_warnings, refuse_input
+from edgeformer_runtime.cli.distributed import cluster_options, ray_files, translate_file, uses_ray
+from edgeformer_runtime.cli.output import atomic_text, print_warnings, refuse_input
 from edgeformer_runtime.cli.terminal import visible
 from edgeformer_runtime.cli.text_input import line_blocks
+from edgeformer_runtime.cli.translating.block_output import Block, BlockOutput, translated_lines, translated_texts
 from edgeformer_runtime.cli.translating.chosen_input import (
     PACKED,
     Chosen,
@@ -33,20 +25,15 @@ from edgeformer_runtime.cli.translating.chosen_input import (
     chosen_input,
     whole_texts,
 )
-from edgeformer_runtime.cli.translating.line_output import json_line, plain_lines, truncation_note
-from edgeformer_runtime.cli.translating.whole_texts import (
-    TextWork,
-    text_decoding,
-    text_translator,
-)
+from edgeformer_runtime.cli.translating.doubts import Doubts
+from edgeformer_runtime.cli.translating.whole_texts import text_decoding, text_translator, translated_document
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.files import atomic_file
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.attention import Attention
     from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
     from edgeformer_runtime.distributed.ray_workers import Work
-    from edgeformer_runtime.translation import Translation
+    from edgeformer_runtime.text.text_translator import TextTranslator
     from edgeformer_runtime.translator import Translator
 
 
@@ -69,7 +56,7 @@ if TYPE_CHECKING:
     "engine",
     truncate=options.truncate,
     device=options.device,
-    threads=options.worker_threads,
+    threads=options.threads,
     shortlist=options.shortlist,
     source_language=click.option(
         "--source-language", metavar="CODE", help="Language to translate from, for models with several."
@@ -126,28 +113,35 @@ def translate(
     check_output(chosen, output_file, whole, as_json=as_json)
     if output_file is not None:
         refuse_input(output_file, chosen.file)
-    if uses_ray(cluster):
-        if chosen.file is None or str(chosen.file) == "-" or output_file is None:
-            raise click.UsageError("--engine ray needs --input FILE and --output FILE.")
-        if attention or "format" in whole or chosen.kind:
-            raise click.UsageError("--attention, --format and documents cannot be combined with --engine ray.")
-        translator = _opened(bundle, trusted_keys, {**engine, "workers": 1, "threads": 1})
-        work, settings = _work(translator, whole, search, target_prefix, as_json=as_json)
-        settings |= {key: value for key, value in engine.items() if key not in ("workers", "threads")}
-        workers = ray_workers(translator, engine, cluster)
-        translate_file(workers, work, chosen.file, output_file, settings)
-        return
+    on_ray = ray_files(chosen, output_file, whole, attention=attention) if uses_ray(cluster) else None
     if attention and not as_json:
         raise click.UsageError("--attention needs --json.")
-    engine["engine"] = cluster["engine"]
-    opened = partial(_opened, bundle, trusted_keys, engine, many=bool(chosen.file))
+    here = {**engine, "workers": 1, "threads": 1} if on_ray else {**engine, "engine": cluster["engine"]}
+    translator = _opened(bundle, trusted_keys, here, many=bool(chosen.file) and not on_ray)
+    settings = {**search, "target_prefix": target_prefix, "json": as_json}
+    work: Work[Block, BlockOutput]
     if whole["lines"]:
-        _translate_lines(opened, text, input_file, output_file, search, target_prefix, attention, as_json=as_json)
+        decoding = _decoding(translator, search, target_prefix, attention=attention, as_json=as_json)
+        work = partial(translated_lines, decoding=decoding, target_prefix=target_prefix, as_json=as_json)
     else:
-        _translate_texts(opened(), chosen, output_file, whole, search, as_json=as_json)
+        texts = text_translator(translator, whole, as_json=as_json)
+        decoding = text_decoding(texts, search)
+        settings |= {"split": True, "glossary": texts.glossary.terms if texts.glossary else None}
+        work = partial(translated_texts, text_options=texts.options, decoding=decoding, as_json=as_json)
+    if on_ray:
+        doubts = translate_file(translator, engine, cluster.get("address"), work, *on_ray, settings)
+    elif chosen.kind:
+        doubts = _write_document(texts, chosen, decoding, output_file, as_json=as_json)
+    else:
+        work = partial(work, format=whole["format"]) if "format" in whole else work
+        keep_returns = output_file is not None and not whole["lines"] and not as_json
+        with line_blocks(*chosen[:2], keep_returns=keep_returns) as blocks, _writer(output_file) as write:
+            doubts = _write_blocks(translator, work, blocks, write)
+    advice = "; --json tells which" if chosen.kind in ("", ".htm", ".html") and not as_json else ""
+    print_warnings(doubts.warnings(advice))
 
 
-def _opened(bundle: Path, trusted_keys: tuple[Path, ...], engine: dict[str, Any], *, many: bool = False) -> Translator:
+def _opened(bundle: Path, trusted_keys: tuple[Path, ...], engine: dict[str, Any], *, many: bool) -> Translator:
     """Open a bundle; ``many`` if it is for many sentences."""
     from edgeformer_runtime.engine.cpus import divide_for_many
     from edgeformer_runtime.translator import Translator
@@ -158,87 +152,16 @@ def _opened(bundle: Path, trusted_keys: tuple[Path, ...], engine: dict[str, Any]
     return Translator.open(bundle, trusted_keys=trusted_keys or None, **engine)
 
 
-def _work(
-    translator: Translator, whole: dict[str, Any], search: DecodeChanges, target_prefix: str | None, *, as_json: bool
-) -> tuple[Work[Block, BlockOutput], dict[str, Any]]:
-    """What a worker does with lines, and the settings that its output depends on."""
-    settings = {**search, "target_prefix": target_prefix, "json": as_json}
-    if whole["lines"]:
-        decoding = _decoding(translator, search, target_prefix, as_json=as_json)
-        work = partial(translated_lines, decoding=decoding, target_prefix=target_prefix, as_json=as_json)
-        return work, settings
-    texts = text_translator(translator, whole, as_json=as_json)
-    decoding = text_decoding(texts, search)
-    glossary = texts.glossary.terms if texts.glossary else None
-    work = partial(translated_text_lines, text_options=texts.options, decoding=decoding, as_json=as_json)
-    return work, {**settings, "split": True, "glossary": glossary}
-
-
-def _translate_texts(
-    translator: Translator,
-    chosen: Chosen,
-    output_file: Path | None,
-    whole: dict[str, Any],
-    search: DecodeChanges,
-    *,
-    as_json: bool,
-) -> None:
-    """Translate lines of text, or a document."""
-    texts = text_translator(translator, whole, as_json=as_json)
-    work = TextWork.of(texts, text_decoding(texts, search), as_json=as_json)
-    if output_file is not None and chosen.kind in PACKED:
-        content = work.document(chosen)
-        with atomic_file(output_file) as file:
-            file.write(content)
-    else:
-        written = work.lines(chosen, whole.get("format", "text"), keep_returns=output_file is not None)
-        with _writer(output_file) as write:
-            for line in (work.document(chosen).decode(),) if chosen.kind else written:
-                write(line)
-    advice = "; --json tells which" if chosen.kind in ("", ".htm", ".html") and not as_json else ""
-    print_warnings(work.doubts.warnings(advice))
-
-
-def _translate_lines(
-    opened: Callable[[], Translator],
-    text: tuple[str, ...],
-    input_file: Path | None,
-    output_file: Path | None,
-    search: DecodeChanges,
-    target_prefix: str | None,
-    attention: bool,
-    *,
-    as_json: bool,
-) -> None:
-    """Translate lines of one sentence each."""
-    from edgeformer_runtime.attention import attentive
-    from edgeformer_runtime.text.results import plausible
-
-    translator = opened()
-    decoding = _decoding(translator, search, target_prefix, as_json=as_json)
-    if attention:
-        attentive(translator.session)  # a bundle without attention is an error before any work
-    with line_blocks(text, input_file) as blocks, _writer(output_file) as write:
-        attended = _attended(translator, blocks, decoding, target_prefix, with_attention=attention)
-        for number, (translation, weights) in enumerate(attended, 1):
-            if translation.error is not None:
-                raise translation.error
-            if decoding.return_alternatives:
-                translation = plausible(translation)
-            if note := truncation_note(number, translation):
-                console(stderr=True).print(note)
-            write(json_line(translation, weights) if as_json else plain_lines(translation, decoding.n_best))
-
-
 def _decoding(
-    translator: Translator, search: DecodeChanges, target_prefix: str | None, *, as_json: bool
+    translator: Translator, search: DecodeChanges, target_prefix: str | None, *, attention: bool, as_json: bool
 ) -> DecodeOptions:
     """Check all options, even if there is no line to translate."""
     from dataclasses import replace
 
+    from edgeformer_runtime.attention import attentive
     from edgeformer_runtime.target import prefix_ids
 
-    search["return_scores"] = as_json or search.get("n_best", 1) > 1
+    search |= {"return_scores": as_json or search.get("n_best", 1) > 1, "return_attention": attention}
     decoding = translator.options(**search)
     if decoding.n_best > decoding.places and not (decoding.is_sampling or decoding.return_alternatives):
         raise OptionError(f"`--nbest` must be at most `--beam` ({decoding.places}), but is {decoding.n_best}.")
@@ -246,24 +169,40 @@ def _decoding(
     if decoding.return_token_scores and not as_json:
         raise OptionError("`--token-scores` needs `--json`.")
     prefix_ids(translator.target_tokenizer, target_prefix, 1)
+    if attention:
+        attentive(translator.session)
     return replace(decoding, return_token_scores=decoding.return_token_scores or decoding.return_alternatives)
 
 
-def _attended(
-    translator: Translator,
-    blocks: Iterator[list[str]],
-    decoding: DecodeOptions,
-    target_prefix: str | None,
-    *,
-    with_attention: bool,
-) -> Iterator[tuple[Translation, Attention | None]]:
-    """Translations, with their attention if wanted. One that failed is left to the caller, after those before it."""
-    for translations in translator.translate_blocks(blocks, decoding, target_prefix=target_prefix, on_error="return"):
-        if with_attention:
-            attention = translator.attention(translations, max_batch_tokens=decoding.max_batch_tokens)
-            yield from zip(translations, attention, strict=True)
-        else:
-            yield from ((translation, None) for translation in translations)
+def _write_document(
+    texts: TextTranslator, chosen: Chosen, decoding: DecodeOptions, output_file: Path | None, *, as_json: bool
+) -> Doubts:
+    """Translate a document; return which sentences may be wrong."""
+    content, doubts = translated_document(texts, chosen, decoding, as_json=as_json)
+    if output_file is not None and chosen.kind in PACKED:
+        with atomic_file(output_file) as file:
+            file.write(content)
+    else:
+        with _writer(output_file) as write:
+            write(content.decode())
+    return doubts
+
+
+def _write_blocks(
+    translator: Translator, work: Work[Block, BlockOutput], blocks: Iterable[list[str]], write: Callable[[str], object]
+) -> Doubts:
+    """Translate lines as they arrive; return which sentences may be wrong.
+
+    Raises:
+        InputError: a line cannot be translated; those before it are written.
+    """
+    first, doubts = 0, Doubts()
+    for lines in blocks:
+        output = work(translator, Block(first, lines))
+        write(output.text)
+        output.tell()
+        first, doubts = first + len(lines), doubts.merged(output.doubts)
+    return doubts
 
 
 @contextmanager

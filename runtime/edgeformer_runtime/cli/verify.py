@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,32 +20,28 @@ if TYPE_CHECKING:
 
 @click.command()
 @options.bundle
-@click.option("--checkpoint", type=click.Path(path_type=Path), help="Run folder of the PyTorch model to compare with.")
-@click.option(
-    "--source",
-    type=click.Path(path_type=Path),
-    help="Text to compare on, one sentence per line. Default: the run's sample.",
-)
-@click.option(
-    "--beam",
-    "beams",
-    multiple=True,
-    type=click.IntRange(1),
-    help="Beam size to compare; may be repeated. Default: 1 and the bundle's own.",
+@options.group(
+    "against",
+    checkpoint=click.option(
+        "--checkpoint", type=click.Path(path_type=Path), help="Run folder of the PyTorch model to compare with."
+    ),
+    source=click.option(
+        "--source",
+        type=click.Path(path_type=Path),
+        help="Text to compare on, one sentence per line. Default: the run's sample.",
+    ),
+    beams=click.option(
+        "--beam",
+        multiple=True,
+        type=click.IntRange(1),
+        help="Beam size to compare; may be repeated. Default: 1 and the bundle's own.",
+    ),
 )
 @options.trusted_keys
-@options.device
-@options.threads
+@options.group("engine", device=options.device, threads=options.threads)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def verify(
-    bundle: Path,
-    checkpoint: Path | None,
-    source: Path | None,
-    beams: tuple[int, ...],
-    trusted_keys: tuple[Path, ...],
-    device: str,
-    threads: int,
-    as_json: bool,
+    bundle: Path, against: dict[str, Any], trusted_keys: tuple[Path, ...], engine: dict[str, Any], as_json: bool
 ) -> None:
     """Check a bundle on this machine, or against PyTorch.
 
@@ -61,42 +57,32 @@ def verify(
 
     Exits with 1 if a check fails.
     """
-    if checkpoint is None and (source is not None or beams):
+    if "checkpoint" not in against and ("source" in against or against["beams"]):
         raise click.UsageError("--source and --beam need --checkpoint.")
     from edgeformer_runtime.cli.output import print_json
     from edgeformer_runtime.errors import EdgeformerError
 
     try:
-        files, machine, operators, golden, against = _check(
-            bundle, checkpoint, source, beams, trusted_keys, device=device, threads=threads, quiet=as_json
-        )
+        files, machine, operators, golden, compared = _check(bundle, against, trusted_keys, engine, quiet=as_json)
     except EdgeformerError as error:
         if not as_json:
             raise
         print_json({"passed": False, "problems": [str(error)]})
         sys.exit(1)
-    problems = [*golden.problems, *(against.problems if against is not None else ())]
+    problems = [*golden.problems, *(compared.problems if compared is not None else ())]
     if as_json:
         content = {"passed": not problems, "problems": problems, "files": files}
         content |= {"machine": machine, "operators": operators, "golden": golden}
-        parity, first = (against.parity, against.first) if against is not None else (None, None)
+        parity, first = (compared.parity, compared.first) if compared is not None else (None, None)
         print_json({**content, "parity": parity, "first_difference_from_torch": first})
     else:
         _print_device(files, machine, operators, golden)
-        _print_problems(against, problems)
+        _print_problems(compared, problems)
     sys.exit(1 if problems else 0)
 
 
 def _check(
-    bundle: Path,
-    checkpoint: Path | None,
-    source: Path | None,
-    beams: tuple[int, ...],
-    trusted_keys: tuple[Path, ...],
-    *,
-    device: str,
-    threads: int,
-    quiet: bool,
+    bundle: Path, against: dict[str, Any], trusted_keys: tuple[Path, ...], engine: dict[str, Any], *, quiet: bool
 ) -> tuple[int, Machine, Operators, GoldenResult, CheckpointResult | None]:
     """Number of files, the machine, operators, golden examples, and the comparison with a run if there is one."""
     from edgeformer_runtime.bundle.open import open_bundle
@@ -109,23 +95,23 @@ def _check(
 
     opened = open_bundle(bundle, trusted_keys=trusted_keys or None)
     operators = check_operators(opened)
-    translator = Translator.open(opened, device=device, threads=threads, shortlist=False, engine="onnxruntime")
+    translator = Translator.open(opened, **engine, shortlist=False, engine="onnxruntime")
     if opened.has_attention:
         translator.session.onnxruntime.open_attention()  # which is otherwise opened on use
     machine = this_machine(translator.session.device)
     with stages({"golden": "Running golden examples", "compare": "Comparing with torch"}, quiet=quiet) as progress:
         progress("golden", 0.0)
-        golden, against = check_golden(translator), None
-        if checkpoint is not None:
-            against = installed_verifier()(
+        golden, compared = check_golden(translator), None
+        if "checkpoint" in against:
+            compared = installed_verifier()(
                 translator,
-                checkpoint,
-                source,
-                beams,
+                against["checkpoint"],
+                against.get("source"),
+                against["beams"],
                 lambda fraction: progress("compare", fraction),
                 damaged=bool(golden.problems),
             )
-    return len(opened.manifest.files), machine, operators, golden, against
+    return len(opened.manifest.files), machine, operators, golden, compared
 
 
 def _print_device(files: int, machine: Machine, operators: Operators, golden: GoldenResult) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.plain_files import reading, shortened
-from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, GOLDEN_FILE, LOGITS
+from edgeformer_runtime.contract import GOLDEN_FILE, LOGITS
 from edgeformer_runtime.decoding.forced_steps import Pair, score_batches
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.search import Hypothesis
@@ -49,7 +50,7 @@ class GoldenCase(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     """One input and its expected output."""
 
     text: str
-    beam_size: Number
+    beam_size: Annotated[int, msgspec.Meta(ge=1, le=MAX_BEAM_SIZE)]
     """Hypotheses kept per sentence; 1 is greedy search."""
     ids: tuple[Number, ...]
     """Token ids of the best hypothesis."""
@@ -68,13 +69,13 @@ class GoldenCase(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
 class Golden(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Content of the golden file."""
 
-    cases: tuple[GoldenCase, ...]
+    cases: Annotated[tuple[GoldenCase, ...], msgspec.Meta(min_length=1, max_length=MAX_EXAMPLES)]
     """Examples with greedy search, then the same texts with the bundle's default beam size."""
     machine: Machine
     """The machine on which the examples were recorded."""
-    listed: tuple[GoldenCase, ...] = ()
+    listed: Annotated[tuple[GoldenCase, ...], msgspec.Meta(max_length=MAX_EXAMPLES)] = ()
     """Those whose output is the same with the bundle's shortlist, if it has one."""
-    traces: tuple[Trace, ...]
+    traces: Annotated[tuple[Trace, ...], msgspec.Meta(max_length=MAX_EXAMPLES)]
     """Trace of each text with greedy search."""
     inner: Trace | None = None
     """Trace of one of the texts that includes tensors inside the graphs; ``None`` if not recorded."""
@@ -159,8 +160,6 @@ def read_golden(bundle: Bundle) -> Golden:
         golden = msgspec.json.decode(data, type=Golden)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise BundleError(f"`{GOLDEN_FILE}` cannot be parsed ({shortened(error)}); export the bundle again.") from None
-    if not golden.cases:
-        raise BundleError(f"`{GOLDEN_FILE}` holds no example; export the bundle again.")
     if (problem := next(_contradictions(golden, bundle.manifest), None)) is not None:
         raise BundleError(f"`{GOLDEN_FILE}` does not belong to this bundle: {problem}. Export the bundle again.")
     return golden
@@ -169,14 +168,9 @@ def read_golden(bundle: Bundle) -> Golden:
 def _contradictions(golden: Golden, manifest: Manifest) -> Iterator[str]:
     """Yield each value that a bundle with this manifest cannot have recorded."""
     traces = (*golden.traces, *((golden.inner,) if golden.inner is not None else ()))
-    cases = golden.cases + golden.listed
-    if max(len(cases), len(traces)) > MAX_EXAMPLES:
-        yield f"it has {len(cases)} examples and {len(traces)} traces, more than {MAX_EXAMPLES}"
     if golden.listed and manifest.shortlist is None:
         yield "it has examples with a shortlist, but the bundle has none"
-    for number, case in enumerate(cases, 1):
-        if not 1 <= case.beam_size <= MAX_BEAM_SIZE:
-            yield f"example {number} has beam size {case.beam_size}, but it must be from 1 to {MAX_BEAM_SIZE}"
+    for number, case in enumerate(golden.cases + golden.listed, 1):
         if not _is_source(case.source, manifest) or not _is_target(case.ids, manifest):
             yield f"example {number} has tokens or a length that the model does not have"
     recorded = {tensor.name for tensor in manifest.state if tensor.from_encoder}
@@ -189,8 +183,6 @@ def _contradictions(golden: Golden, manifest: Manifest) -> Iterator[str]:
             set(trace.stages[0]) - recorded or any(set(stage) - {LOGITS} for stage in trace.stages[1:])
         ):
             yield f"trace {number} has tensors that the graphs do not return"
-    if any(tensor.file not in {ENCODER_FILE, DECODER_FILE} for tensor in golden.tensors):
-        yield "it has tensors of unknown graphs"
 
 
 def _is_source(ids: Sequence[int], manifest: Manifest) -> bool:
@@ -200,11 +192,6 @@ def _is_source(ids: Sequence[int], manifest: Manifest) -> bool:
 def _is_target(ids: Sequence[int], manifest: Manifest) -> bool:
     lowest, highest = min(ids, default=0), max(ids, default=0)
     return len(ids) <= manifest.max_target_length and 0 <= lowest <= highest < manifest.target_vocab_size
-
-
-def golden_cases(bundle: Bundle) -> tuple[GoldenCase, ...]:
-    """The bundle's golden examples; see :func:`read_golden`."""
-    return read_golden(bundle).cases
 
 
 def score_tolerance(manifest: Manifest) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -13,7 +14,7 @@ from edgeformer_runtime.selfcheck.trace import Deviation
 class InnerTensor(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """A tensor inside a graph that PyTorch also computes."""
 
-    file: str
+    file: Annotated[str, msgspec.Meta(pattern=r"\A(?:encoder|decoder)\.onnx\Z")]
     """File name of the graph."""
     tensor: str
     """Name of the tensor in the graph."""

@@ -70,7 +70,7 @@ def _differences(manifest: Manifest, graphs: Mapping[str, OnnxFile]) -> Iterator
         listed = manifest.report.operators.get(file)
         if not listed:
             yield f"the manifest does not list the operators of `{file}`"
-        elif listed not in (graph.operators, _without_domains(graph.operators)):
+        elif listed != graph.operators:
             yield f"`{file}` has other operators than the manifest lists"
         for domain, version in graph.opsets.items():
             if manifest.opsets.get(domain) != version:
@@ -92,14 +92,6 @@ def _differences(manifest: Manifest, graphs: Mapping[str, OnnxFile]) -> Iterator
     constants = _constants(graphs)
     if not constants / MAX_CONSTANT_RATIO <= manifest.parameters <= constants * MAX_PARAMETER_RATIO:
         yield f"the manifest states {manifest.parameters:,} parameters, but the graphs have {constants:,} constants"
-
-
-def _without_domains(operators: Counter[str]) -> Counter[str]:
-    """The operators as earlier exporters listed them."""
-    bare = Counter[str]()
-    for name, count in operators.items():
-        bare[name.rpartition(".")[2]] += count
-    return bare
 
 
 def _precision(graph: OnnxFile) -> Precision:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from tempfile import gettempdir
 
@@ -90,11 +90,9 @@ OPERATIONS = [
 ]
 
 
-@contextmanager
-def own_folder() -> Iterator[Path]:
+def own_folder() -> AbstractContextManager[Path]:
     """A temporary folder of this server. Those of servers that were killed are removed."""
-    with temporary(Path(gettempdir()) / "edgeformer-serve", lambda path: path.mkdir(mode=0o700)) as folder:
-        yield folder
+    return temporary(Path(gettempdir()) / "edgeformer-serve", lambda path: path.mkdir(mode=0o700))
 
 
 def make_app(context: Context) -> Shell:

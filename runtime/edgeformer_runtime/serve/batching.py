@@ -6,8 +6,7 @@ other for long, whatever their sentences are:
 1. Batches in progress take turns of :data:`TURN` seconds, or one decoder step. Between them, others go on, and a new
    one begins if shorter sentences of other requests wait, or any after :data:`PATIENCE` rows of steps.
 2. A batch has at most as many rows as the decoder takes at a time, and at most half of the positions (see
-   :meth:`~edgeformer_runtime.translator.Translator.most_positions`) that those in progress leave of ``max_positions``,
-   so that there is room for another one.
+   :func:`most_positions`) that those in progress leave of ``max_positions``, so that there is room for another one.
 3. A sentence is translated when its search ends, not when its batch does.
 """
 
@@ -27,6 +26,7 @@ from typing import Self, TypeVar
 
 from edgeformer_runtime.decoding.batching import MAX_ROWS
 from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.decoding.requests import length_limit
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.serve.settings import BatchLimits
 from edgeformer_runtime.serve.turns import Turns
@@ -254,7 +254,7 @@ class Batcher:
             ClosedError: :meth:`close` was called.
         """
         ticket = ticket or self.admit(len(sentences))
-        positions = setting.translator.most_positions(sentences, setting.decoding)
+        positions = most_positions(setting.translator, sentences, setting.decoding)
         with self._changed:
             if self._is_closed:
                 raise ClosedError("The server is shutting down.")
@@ -430,6 +430,14 @@ class Batcher:
         if is_complete:
             with suppress(InvalidStateError):  # canceled in the meantime
                 ticket.future.set_result([ticket.done[at] for at in range(len(ticket.sentences))])
+
+
+def most_positions(translator: Translator, sentences: Sequence[str], options: DecodeOptions) -> list[int]:
+    """The most positions that each sentence may take in encoder and decoder: :attr:`DecodeOptions.rows` for each source
+    token and each token that may be written."""
+    most = translator.session.max_source_length
+    counts = [len(ids) for ids in translator.source_tokenizer.encode_batch(sentences, special_tokens=True)]
+    return [options.rows * (min(count, most) + length_limit(translator.session, options, count)) for count in counts]
 
 
 def _call(measure: Callable[[Measured], object], value: Measured) -> None:

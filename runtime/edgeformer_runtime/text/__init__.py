@@ -10,21 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.text.glossary import Glossary
-    from edgeformer_runtime.text.options import TextOptions
-    from edgeformer_runtime.text.plan import Plan
-    from edgeformer_runtime.text.results import SentenceTranslation, TextTranslation, TranslatedWord
-    from edgeformer_runtime.text.text_translator import TextTranslator
-
-__all__ = [
-    "Glossary",
-    "Plan",
-    "SentenceTranslation",
-    "TextOptions",
-    "TextTranslation",
-    "TextTranslator",
-    "TranslatedWord",
-]
+    from edgeformer_runtime.text.glossary import Glossary as Glossary
+    from edgeformer_runtime.text.options import TextOptions as TextOptions
+    from edgeformer_runtime.text.plan import Plan as Plan
+    from edgeformer_runtime.text.results import SentenceTranslation as SentenceTranslation
+    from edgeformer_runtime.text.results import TextTranslation as TextTranslation
+    from edgeformer_runtime.text.results import TranslatedWord as TranslatedWord
+    from edgeformer_runtime.text.text_translator import TextTranslator as TextTranslator
 
 _MODULES = {
     "Glossary": "glossary",
@@ -35,6 +27,7 @@ _MODULES = {
     "TextTranslator": "text_translator",
     "TranslatedWord": "results",
 }
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:  # on first use, so that what reads documents does not load onnxruntime

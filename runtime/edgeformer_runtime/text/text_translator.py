@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from itertools import islice
 from typing import Unpack, get_args
 
+from edgeformer_runtime.bundle.manifest import Traits
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, changed, check_count
 from edgeformer_runtime.decoding.requests import Cancel, Stop
 from edgeformer_runtime.engine.session import BundleSession
@@ -34,8 +35,12 @@ from edgeformer_runtime.text.segmentation import (
     with_whole_items,
 )
 from edgeformer_runtime.text.surface import in_capitals, lacks_period, lowered, period
+from edgeformer_runtime.tokenizer import check_unicode
 from edgeformer_runtime.translator import AnyTranslator
 
+MIN_CONFIDENCE = 0.4
+"""Confidence below which a sentence is doubtful, for bundles in which it was not measured: the translations of
+unreadable text by small models have less, and most of those of text that they were made for have more."""
 LOOP_REPEATS = 8
 """Times that a translation may repeat the same tokens before it is stopped, unless the model's defaults say so."""
 LONGEST_RATIO, LONGEST_REST = 3.0, 32
@@ -69,17 +74,17 @@ class TextTranslator:
         options.verify()
         self.translator = translator
         self.options = options
+        session = translator.session
+        traits = session.bundle.manifest.traits if isinstance(session, BundleSession) else Traits()
         if options.min_confidence is None:
-            self.options = replace(options, min_confidence=translator.min_confidence)
+            measured = traits.min_confidence
+            self.options = replace(options, min_confidence=MIN_CONFIDENCE if measured is None else measured)
         terms = options.glossary
         self.glossary = Glossary(terms) if isinstance(terms, Mapping) else terms
         """Terms with given translations."""
-        session = translator.session
         limit = min(session.max_source_length, max(2, session.max_target_length * 3 // 4))
         self._limit = min(session.max_source_length, options.max_sentence_tokens or limit)
-        self._period = ""
-        if options.add_period and isinstance(session, BundleSession) and session.bundle.manifest.traits.needs_period:
-            self._period = period(translator.languages[0])
+        self._period = period(translator.languages[0]) if options.add_period and traits.needs_period else ""
 
     def __repr__(self) -> str:
         return f"TextTranslator({self.translator!r})"
@@ -193,12 +198,7 @@ class TextTranslator:
             raise OptionError(f"`format` must be one of {', '.join(get_args(Format))}, but is {format!r}.")
         if not isinstance(text, str):
             raise InputError(index, f"must be a string, but is {text!r}.")
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise InputError(
-                index, "must be valid Unicode, but contains a lone surrogate; decode it with errors='replace'."
-            ) from None
+        check_unicode(index, text)
         return self.plan(html_parts(text) if format == "html" else [Block.plain(text)], limit)
 
     def plan(self, parts: Iterable[str | Block], limit: SentenceLimit | None = None) -> Plan:

@@ -6,7 +6,8 @@ from edgeformer_runtime.tokenizer.tokenizer import (
     PAD_TOKEN,
     UNK_TOKEN,
     Tokenizer,
+    check_unicode,
     special_tokens,
 )
 
-__all__ = ["BOS_TOKEN", "EOS_TOKEN", "PAD_TOKEN", "UNK_TOKEN", "Tokenizer", "special_tokens"]
+__all__ = ["BOS_TOKEN", "EOS_TOKEN", "PAD_TOKEN", "UNK_TOKEN", "Tokenizer", "check_unicode", "special_tokens"]

@@ -53,7 +53,11 @@ class Tokenizer:
         prefix: Sequence[str] = (),
         suffix: Sequence[str] | None = None,
     ) -> None:
-        self._model = tokenizer if isinstance(tokenizer, Segmenter) else _library(tokenizer)
+        if not isinstance(tokenizer, Segmenter):
+            from edgeformer_runtime.tokenizer.library import Library
+
+            tokenizer = Library(tokenizer)
+        self._model = tokenizer
         self.text, self.vocab_size = text, self._model.size
         self.pad_id, self.unk_id, self.bos_id, self.eos_id = self.ids(text.special_tokens)
         ids = map(self.token_id, _special(text))
@@ -89,10 +93,8 @@ class Tokenizer:
             ConfigError: it needs packages that are not installed.
         """
         with _library_errors(f"Tokenizer file `{path}` is damaged"):
-            if isinstance(content, bytes):
-                return cls(_sentencepiece(content, text), text)
-            if is_moses(content):
-                return cls(_moses(msgspec.json.decode(content, type=MosesFile)), text)
+            if isinstance(content, bytes) or is_moses(content):
+                return cls(_segmenter(content, text), text)
             if _OF_SENTENCEPIECE in content:
                 raise BundleError(
                     f"Tokenizer file `{path}` was made from a SentencePiece model by an earlier version; import the "
@@ -179,12 +181,7 @@ class Tokenizer:
         for index, text in enumerate(texts):
             if len(text) > (limit := self._model.max_characters):
                 raise InputError(index, f"has {len(text):,} characters, but may have at most {limit:,}; split it.")
-            try:
-                text.encode("utf-8")
-            except UnicodeEncodeError:
-                raise InputError(
-                    index, "must be valid Unicode, but contains a lone surrogate; decode it with errors='replace'."
-                ) from None
+            check_unicode(index, text)
         with _library_errors("The tokenizer cannot encode a text"):
             encoded = [self._as_text(ids) for ids in self._model.encode(texts)]
         return [[*self._prefix, *ids, *self._suffix] for ids in encoded] if special_tokens else encoded
@@ -253,6 +250,16 @@ class Tokenizer:
         return tokens
 
 
+def check_unicode(index: int, text: str) -> None:
+    """Raise an ``InputError`` if the text of this position contains a lone surrogate."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise InputError(
+            index, "must be valid Unicode, but contains a lone surrogate; decode it with errors='replace'."
+        ) from None
+
+
 def read_content(path: Path) -> str | bytes:
     """Read a tokenizer file: text, or bytes if it is a SentencePiece model; see :meth:`Tokenizer.from_content`.
 
@@ -291,30 +298,22 @@ def _special(text: TextFormat) -> set[str]:
     return {*text.special_tokens, *text.suppress, *text.languages.values()}
 
 
-def _library(tokenizer: tokenizers.Tokenizer) -> Segmenter:
-    from edgeformer_runtime.tokenizer.library import Library
+def _segmenter(content: str | bytes, text: TextFormat) -> Segmenter:
+    """Read a SentencePiece model, or a file for sacremoses and subword-nmt.
 
-    return Library(tokenizer)
-
-
-def _sentencepiece(content: bytes, text: TextFormat) -> Segmenter:
-    with _needed("sentencepiece"):
-        from edgeformer_runtime.tokenizer.sentencepiece import SentencePiece
-    return SentencePiece(content, _special(text), text.unk)
-
-
-def _moses(file: MosesFile) -> Segmenter:
-    with _needed("moses"):
-        from edgeformer_runtime.tokenizer.moses import Moses
-    return Moses(file)
-
-
-@contextmanager
-def _needed(extra: str) -> Iterator[None]:
-    """Name the extra whose packages are not installed."""
+    Raises:
+        ConfigError: the packages that it needs are not installed.
+    """
     try:
-        yield
+        if isinstance(content, bytes):
+            from edgeformer_runtime.tokenizer.sentencepiece import SentencePiece
+
+            return SentencePiece(content, _special(text), text.unk)
+        from edgeformer_runtime.tokenizer.moses import Moses
+
+        return Moses(msgspec.json.decode(content, type=MosesFile))
     except ModuleNotFoundError as error:
+        extra = "sentencepiece" if isinstance(content, bytes) else "moses"
         raise ConfigError(missing_package("The model's tokenizer", error.name, extra)) from None
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from edgeformer_runtime.bundle.manifest import Manifest, decode_manifest
-from edgeformer_runtime.bundle.plain_files import read_plain
+from edgeformer_runtime.bundle.open import not_a_bundle
+from edgeformer_runtime.bundle.plain_files import read_plain, reading
 from edgeformer_runtime.bundle.provenance import Origin
 from edgeformer_runtime.bundle.text_format import matching_code
 from edgeformer_runtime.contract import DECODER_FILE, MANIFEST_FILE
@@ -112,19 +112,14 @@ def read_model(name: str, path: Path) -> Model:
     """
     mark = mark_of(path)
     if mark is None:
-        problem = f"is not a bundle: it has no `{MANIFEST_FILE}`" if path.exists() else "does not exist"
-        raise BundleError(
-            f"`{path}` {problem}; give what `edgeformer export` wrote, or a name that `edgeformer models` lists."
-        )
-    try:
+        raise not_a_bundle(path)
+    with reading(path / MANIFEST_FILE):
         manifest = decode_manifest(read_plain(path / MANIFEST_FILE, MAX_MANIFEST_BYTES))
-    except OSError as error:
-        raise BundleError(f"Bundle `{path}` cannot be read ({error.strerror}).") from None
     sources, targets = _languages(name, manifest)
     return Model(name, path, manifest, sources, targets, mark)
 
 
-def read_models(paths: Mapping[str, Path], known: Mapping[str, Model] = MappingProxyType({})) -> dict[str, Model]:
+def read_models(paths: Mapping[str, Path], known: Mapping[str, Model]) -> dict[str, Model]:
     """Read models by name. One whose manifest cannot be read is left out.
 
     Args:

@@ -12,7 +12,7 @@ from edgeformer_runtime.bundle.signature import Key
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.errors import BundleError, ConfigError, OptionError
 from edgeformer_runtime.files import temporary
-from edgeformer_runtime.workspace.model import Model, bundles_in, is_named, read_model, read_models
+from edgeformer_runtime.workspace.model import Model, is_named, read_model
 
 VARIABLE = "EDGEFORMER_MODELS"
 """Environment variable with folders of models, such as shared ones, separated like those of ``PATH``."""
@@ -40,46 +40,34 @@ def model_folders() -> list[Path]:
 
 
 def named_models(folders: Sequence[Path] | None = None) -> list[Model]:
-    """All models by folder and name; of bundles with the same name, the first. One that cannot be read is left out.
+    """All models by folder and name; see :func:`found_models`."""
+    return found_models(folders)[0]
+
+
+def found_models(folders: Sequence[Path] | None = None) -> tuple[list[Model], list[str]]:
+    """All models by folder and name, of those with the same name the first; and which other folders beside them are
+    none, and why: a sentence each. Hidden ones and files are not mentioned.
 
     Args:
         folders: folders of bundles; by default, :func:`model_folders`.
     """
-    paths: dict[str, Path] = {}
-    for folder in model_folders() if folders is None else folders:
-        for path in bundles_in(folder):
-            paths.setdefault(path.name, path)
-    return list(read_models(paths).values())
-
-
-def left_out(folders: Sequence[Path] | None = None) -> list[str]:
-    """Which folders beside the models are none, and why: a sentence each. Hidden ones and files are not mentioned.
-
-    Args:
-        folders: see :func:`named_models`.
-    """
     first: dict[str, Path] = {}
-    reasons = []
+    models, reasons = list[Model](), list[str]()
     for folder in model_folders() if folders is None else folders:
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             if path.name.startswith(".") or not path.is_dir():
                 continue
             problem = f"it has no `{MANIFEST_FILE}`."
-            if is_named(path):
-                same = first.setdefault(path.name, path)
-                problem = _problem(path) if same == path else f"`{same}` has the same name."
-            if problem:
-                reasons.append(f"`{path}` is skipped: {problem}")
-    return reasons
-
-
-def _problem(path: Path) -> str:
-    """Why a bundle is none of the models, or empty."""
-    try:
-        read_model(path.name, path)
-    except BundleError as error:
-        return str(error)
-    return ""
+            if is_named(path) and (same := first.setdefault(path.name, path)) != path:
+                problem = f"`{same}` has the same name."
+            elif is_named(path):
+                try:
+                    models.append(read_model(path.name, path))
+                    continue
+                except BundleError as error:
+                    problem = str(error)
+            reasons.append(f"`{path}` is skipped: {problem}")
+    return models, reasons
 
 
 def find_bundle(argument: str | Path) -> Path:

@@ -317,24 +317,20 @@ class Workspace:
 
     def _open(self, model: Model) -> _Opened:
         """Open a bundle, and begin again if it is replaced or missing at this moment."""
-        for _ in range(OPEN_ATTEMPTS - 1):
+        for attempt in range(1, OPEN_ATTEMPTS + 1):
             mark = mark_of(model.path)
             try:
-                return self._open_once(model)
+                bundle = open_bundle(model.path, trusted_keys=self._trusted_keys)
+                with self._lock:
+                    closing = self._evicted(bundle.nbytes)
+                for translator in closing:
+                    translator.close()
+                return _Opened(self._open_translator(bundle), mark or model.mark)
             except EdgeformerError:
-                if mark is not None and mark_of(model.path) == mark:
+                if attempt == OPEN_ATTEMPTS or (mark is not None and mark_of(model.path) == mark):
                     raise
                 time.sleep(OPEN_PAUSE_SECONDS)
-        return self._open_once(model)
-
-    def _open_once(self, model: Model) -> _Opened:
-        mark = mark_of(model.path)
-        bundle = open_bundle(model.path, trusted_keys=self._trusted_keys)
-        with self._lock:
-            closing = self._evicted(bundle.nbytes)
-        for translator in closing:
-            translator.close()
-        return _Opened(self._open_translator(bundle), mark or model.mark)
+        raise AssertionError("unreachable")
 
     def _evicted(self, needed: int) -> list[Translator]:
         """Take idle models out, the least recently used first, until the rest and ``needed`` bytes fit the budget.

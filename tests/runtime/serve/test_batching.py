@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -423,13 +424,6 @@ def test_turns_go_round() -> None:
     assert order[9:] == [11, 10]
 
 
-class Lengths:
-    """A translator whose sentences take as many positions as they have characters, and five more."""
-
-    def most_positions(self, texts: list[str], options: DecodeOptions) -> list[int]:
-        return [5 + len(text) for text in texts]
-
-
 REQUESTS = st.lists(
     st.tuples(st.integers(1, 2), st.lists(st.integers(0, 9).map(lambda size: "x" * size), min_size=1, max_size=7)),
     min_size=1,
@@ -441,13 +435,17 @@ REQUESTS = st.lists(
 def test_batches_are_full_fair_alike_and_of_one_setting(
     requests: list[tuple[int, list[str]]], sentences: int, positions: int
 ) -> None:
-    """Without threads, which would take them."""
-    translator: Any = Lengths()
+    """Without threads, which would take them. Sentences take as many positions as they have characters, and five
+    more."""
+    translator: Any = None
     lengths: list[int] = []
     limits = BatchLimits(parallel=0, max_sentences=sentences, max_positions=2 * positions)
     queue = Batcher("model", limits, watch=lengths.append)
-    for beam, texts in requests:
-        queue.submit(texts, Setting(translator, "en", "fr", DecodeOptions(beam_size=beam)))
+    with mock.patch(
+        f"{Batcher.__module__}.most_positions", lambda _, texts, options: [5 + len(each) for each in texts]
+    ):
+        for beam, texts in requests:
+            queue.submit(texts, Setting(translator, "en", "fr", DecodeOptions(beam_size=beam)))
     left = [list(range(len(texts))) for _, texts in requests]
     tickets = list(queue._tickets.values())
     assert lengths[-1] == queue.queue_length == sum(map(len, left))

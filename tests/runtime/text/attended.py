@@ -56,7 +56,7 @@ class WordTranslator:
 
     def __init__(self) -> None:
         self.session = SimpleNamespace(max_source_length=100, max_target_length=200)
-        self.languages, self.min_confidence = ("en", "fr"), 0.0
+        self.languages = "en", "fr"
         self.defaults = DecodeOptions()
         self.source_tokenizer = self.target_tokenizer = WordTokenizer()
 

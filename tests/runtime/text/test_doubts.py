@@ -10,7 +10,8 @@ import pytest
 from edgeformer_runtime.errors import BundleError, OptionError
 from edgeformer_runtime.text import TextOptions, TextTranslator
 from edgeformer_runtime.text.languages import can_detect_languages
-from edgeformer_runtime.translator import MIN_CONFIDENCE, Translator
+from edgeformer_runtime.text.text_translator import MIN_CONFIDENCE
+from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_manifest
 from tests.commands import run
 from tests.runtime.serve.http import serving
@@ -39,7 +40,7 @@ def test_a_sentence_is_doubtful_below_the_threshold_of_its_bundle(bundle: Path) 
     low, high = sorted(confidences(bundle))
     for least, count in ((0, 0), (low, 0), ((low + high) / 2, 1), (1, 2)):
         with Translator.open(measured(bundle, least)) as translator:
-            assert translator.with_languages("en", "fr").min_confidence == least
+            assert TextTranslator(translator.with_languages("en", "fr")).options.min_confidence == least
             (result,) = TextTranslator(translator).translate([TEXT])
             assert [sentence.is_doubtful for sentence in result.sentences].count(True) == count
             assert not result.sentences[-1].is_doubtful, "it is copied"
@@ -57,7 +58,7 @@ def test_a_bundle_that_was_not_measured_has_the_default(small_bundle: Path, tmp_
     unmeasured = copy_of(small_bundle, tmp_path)
     edit_manifest(unmeasured, lambda tree: tree.pop("traits", None))
     with Translator.open(unmeasured) as translator:
-        assert translator.min_confidence == MIN_CONFIDENCE
+        assert TextTranslator(translator).options.min_confidence == MIN_CONFIDENCE
 
 
 def test_the_command_says_once_how_many(bundle: Path, tmp_path: Path) -> None:

@@ -61,8 +61,9 @@ def chosen_input(text: tuple[str, ...], input_file: Path | None, whole: dict[str
     for word in text:
         if not _is_document_name(word):
             if _is_file(word) and Path(word).suffix:
+                kinds = ", ".join(_kinds())
                 raise DataError(
-                    f"`{word}` is a file of another kind than {_kinds()}; to translate its name, give --format text."
+                    f"`{word}` is a file of another kind than {kinds}; to translate its name, give --format text."
                 )
             continue
         if not _is_file(word):
@@ -109,17 +110,13 @@ def _is_document_name(word: str) -> bool:
 
 
 def _is_document_suffix(suffix: str) -> bool:
-    if not suffix or any(map(str.isspace, suffix)):
-        return False
-    from edgeformer_runtime.text.documents import SUFFIXES
-
-    return suffix in SUFFIXES
+    return bool(suffix) and not any(map(str.isspace, suffix)) and suffix in _kinds()
 
 
-def _kinds() -> str:
-    from edgeformer_runtime.text.documents import SUFFIXES
+def _kinds() -> tuple[str, ...]:
+    from edgeformer_runtime.text.documents import SUFFIXES  # only names with a suffix need it
 
-    return ", ".join(SUFFIXES)
+    return SUFFIXES
 
 
 def _is_file(name: str) -> bool:

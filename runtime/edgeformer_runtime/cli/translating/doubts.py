@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from edgeformer_runtime.cli.output import plural
 
 if TYPE_CHECKING:
     from edgeformer_runtime.text.results import TextTranslation
+    from edgeformer_runtime.translator import AnyTranslator
 
 _READ_CHARACTERS = 1000
 """Source text that is kept, to identify its language."""
@@ -21,31 +22,35 @@ _SURE, _SURE_LETTERS = 0.9, 20
 class Doubts:
     """Counts sentences of low confidence."""
 
-    language: str
+    language: str = ""
     """Language that the model translates from; empty if it is not known."""
     sentences: int = 0
     doubtful: int = 0
     text: str = ""
     """Sources of such sentences, and of those that were mostly copied: of the first."""
 
-    def add(self, text: TextTranslation) -> None:
-        """Count the sentences of a text."""
-        for sentence in text.sentences:
+    @classmethod
+    def of(cls, translator: AnyTranslator, texts: Iterable[TextTranslation]) -> Self:
+        """Count the sentences of texts."""
+        doubts = cls(translator.languages[0])
+        for sentence in (sentence for text in texts for sentence in text.sentences):
             if sentence.translation is None:
                 continue
-            self.sentences += 1
-            self.doubtful += sentence.is_doubtful
+            doubts.sentences += 1
+            doubts.doubtful += sentence.is_doubtful
             source, words = sentence.translation.source.text, {*sentence.translation.text.split()}
             is_copied = 2 * len(words.intersection(source.split())) > len(words)  # as large models do with any text
-            if (sentence.is_doubtful or is_copied) and len(self.text) < _READ_CHARACTERS:
-                self.text += source[:_READ_CHARACTERS] + "\n"
+            if (sentence.is_doubtful or is_copied) and len(doubts.text) < _READ_CHARACTERS:
+                doubts.text += source[:_READ_CHARACTERS] + "\n"
+        return doubts
 
     def merged(self, other: Doubts | None) -> Doubts:
         """Return what both have counted."""
         if other is None:
             return self
         text = (self.text + other.text)[:_READ_CHARACTERS]
-        return Doubts(self.language, self.sentences + other.sentences, self.doubtful + other.doubtful, text)
+        sentences, doubtful = self.sentences + other.sentences, self.doubtful + other.doubtful
+        return Doubts(self.language or other.language, sentences, doubtful, text)
 
     def warnings(self, advice: str = "") -> Iterator[str]:
         """What to tell the user: nothing, if there is no doubt.

@@ -205,7 +205,7 @@ async def models(request: Request) -> Response:
             sorted(model.sources),
             sorted(model.targets),
             model.manifest.family,
-            model.manifest.precision["decoder.onnx"],
+            model.precision,
             model.manifest.parameters,
             model.manifest.max_source_length,
             ATTENTION_FILE in model.manifest.files,

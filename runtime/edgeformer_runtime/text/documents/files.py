@@ -112,9 +112,9 @@ def translate_document(
     source, target = Path(source), Path(target)
     if source.suffix.lower() != target.suffix.lower():
         raise ConfigError(f"`{target}` must end in {source.suffix}, since the translation is of the same kind.")
-    if source.suffix.lower() in _READERS and source.stat().st_size > MAX_DOCUMENT_BYTES:
-        raise DataError(f"`{source}` has more than {MAX_DOCUMENT_BYTES:,} bytes; split it.")
-    content, translations = translate_content(translator, source.read_bytes(), str(source), options)
+    with source.open("rb") as stream:
+        original = stream.read(MAX_DOCUMENT_BYTES + 1)  # not much more of one that is too large
+    content, translations = translate_content(translator, original, str(source), options)
     with atomic_file(target) as file:
         file.write(content)
     return translations

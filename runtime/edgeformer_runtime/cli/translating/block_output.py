@@ -1,0 +1,142 @@
+"""What ``translate`` writes for a block of lines: of one sentence each, or of several."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from edgeformer_runtime.cli.output import console, one_line
+from edgeformer_runtime.cli.translating.doubts import Doubts
+
+if TYPE_CHECKING:
+    from edgeformer_runtime.decoding.options import DecodeOptions
+    from edgeformer_runtime.errors import InputError, StoppedError
+    from edgeformer_runtime.text.options import Format, TextOptions
+    from edgeformer_runtime.text.results import SentenceTranslation, TextTranslation
+    from edgeformer_runtime.translation import TextHypothesis, Translation
+    from edgeformer_runtime.translator import Translator
+
+
+class Block(NamedTuple):
+    """Lines that are translated together."""
+
+    first: int
+    """Zero-based position of the first in the input."""
+    lines: list[str]
+
+
+class BlockOutput(NamedTuple):
+    """What becomes of a block."""
+
+    text: str
+    """What is written for its lines."""
+    notes: list[str]
+    """What to tell the user."""
+    doubts: Doubts | None = None
+    """Sentences of texts, and which of them may be wrong."""
+    error: InputError | StoppedError | None = None
+    """Why the line that would follow was not translated."""
+
+    def tell(self) -> None:
+        """Print the notes, and raise the error if there is one."""
+        for note in self.notes:
+            console(stderr=True).print(note)
+        if self.error is not None:
+            raise self.error
+
+
+def translated_lines(
+    translator: Translator, block: Block, *, decoding: DecodeOptions, target_prefix: str | None, as_json: bool
+) -> BlockOutput:
+    """Translate lines of one sentence each, up to the first one that cannot be translated."""
+    from edgeformer_runtime.text.results import plausible
+
+    written, notes = list[str](), list[str]()
+    translations = translator.translate(block.lines, decoding, target_prefix=target_prefix, on_error="return")
+    for number, translation in enumerate(translations, block.first + 1):
+        if translation.error is not None:
+            return BlockOutput("".join(written), notes, error=translation.at(block.first).error)
+        if decoding.return_alternatives:
+            translation = plausible(translation)
+        if dropped := translation.source.truncated:
+            tokens = "its last token was" if dropped == 1 else f"its last {dropped} tokens were"
+            notes.append(f"Text {number} was truncated: {tokens} dropped.")
+        written.append(_json_line(translation) if as_json else _plain_lines(translation, decoding.n_best))
+    return BlockOutput("".join(written), notes)
+
+
+def translated_texts(
+    translator: Translator,
+    block: Block,
+    *,
+    text_options: TextOptions,
+    decoding: DecodeOptions,
+    as_json: bool,
+    format: Format = "text",
+) -> BlockOutput:
+    """Translate lines of several sentences each, or documents of HTML."""
+    from edgeformer_runtime.text.text_translator import TextTranslator
+
+    texts = TextTranslator(translator, text_options)
+    translations = texts.translate(block.lines, format=format, options=decoding)
+    if as_json:
+        written = [text_record(*pair) for pair in zip(block.lines, translations, strict=True)]
+    else:
+        shown = one_line if format == "text" else str
+        written = [shown(translation.text) + "\n" for translation in translations]
+    return BlockOutput("".join(written), [], Doubts.of(translator, translations))
+
+
+def _plain_lines(translation: Translation, n_best: int) -> str:
+    """The best text, or ``n_best`` lines with score and text, and a blank line."""
+    if n_best == 1:
+        return one_line(translation.text) + "\n"
+    return "".join(f"{h.score:.4f}\t{one_line(h.text)}\n" for h in translation.hypotheses) + "\n"
+
+
+def _json_line(translation: Translation) -> str:
+    """One JSON object: the source, its hypotheses, and the attention of the best one if there is any."""
+    record: dict[str, Any] = {
+        "source": translation.source.text,
+        "hypotheses": [_hypothesis_record(hypothesis) for hypothesis in translation.hypotheses],
+    }
+    if translation.source.truncated:
+        record["truncated"] = translation.source.truncated
+    if (attention := translation.best.attention) is not None:
+        record["attention"] = {
+            "source_tokens": attention.source_tokens,
+            "target_tokens": attention.target_tokens,
+            "weights": attention.weights.astype(float).round(6).tolist(),
+            "alignment": attention.alignment,
+        }
+    return msgspec.json.encode(record).decode() + "\n"
+
+
+def _hypothesis_record(hypothesis: TextHypothesis) -> dict[str, Any]:
+    record = {name: getattr(hypothesis, name) for name in ("text", "tokens", "ids", "score", "finished")}
+    if hypothesis.token_scores is not None:
+        record["token_scores"] = hypothesis.token_scores
+        record["confidence"] = hypothesis.confidence
+    return record
+
+
+def text_record(source: str, translation: TextTranslation) -> str:
+    """One JSON object: a text, its translation, and its sentences."""
+    sentences = [_sentence_record(source, sentence, translation.text) for sentence in translation.sentences]
+    record = {"source": source, "text": translation.text, "sentences": sentences}
+    return msgspec.json.encode(record).decode() + "\n"
+
+
+def _sentence_record(source: str, sentence: SentenceTranslation, text: str) -> dict[str, Any]:
+    return {
+        "source": source[slice(*sentence.source_span)],
+        "text": text[slice(*sentence.target_span)],
+        "source_span": sentence.source_span,
+        "target_span": sentence.target_span,
+        "is_copied": sentence.translation is None,
+        "confidence": sentence.confidence,
+        "wrong_numbers": sentence.wrong_numbers,
+        "is_doubtful": sentence.is_doubtful,
+        "words": sentence.words,
+    }
