@@ -43,15 +43,6 @@ def test_only_line_feeds_end_a_line(small_bundle: Path, translator: Translator) 
     assert result.stdout.split("\n") == [*expected, ""]
 
 
-def test_no_line_gives_no_line(small_bundle: Path, tmp_path: Path) -> None:
-    result = run("translate", "--lines", small_bundle, stdin=b"")
-    assert (result.exit_code, result.stdout) == (0, "")
-    source, target = tmp_path / "empty", tmp_path / "out"
-    source.touch()
-    run("translate", "--lines", small_bundle, "--input", source, "--output", target)
-    assert target.read_bytes() == b""
-
-
 def test_damaged_gzip_is_named(small_bundle: Path, tmp_path: Path) -> None:
     source, output = tmp_path / "text.GZ", tmp_path / "out"
     packed = gzip.compress("".join(f"{line}\n" for line in LINES).encode())
