@@ -44,11 +44,6 @@ def text_translator(translator: Translator) -> TextTranslator:
     return TextTranslator(translator)
 
 
-def text_of(document: str) -> str:
-    """Text without tags and without white space."""
-    return "".join(html.unescape(TAG.sub("", document)).split())
-
-
 @given(document=ANY_HTML)
 def test_parts_are_the_whole_document(document: str) -> None:
     written = ""
@@ -84,28 +79,6 @@ def test_no_document_is_refused_and_every_tag_is_kept(text_translator: TextTrans
     )
     for raw, count in raws.items():
         assert result.count(raw) >= count
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        "<p>The <b>old dog</b> runs near the <i>green <u>sea</u></i>.</p>",
-        "<div>The <a href='x'>dog<!-- c --></a> <img src=1> runs. <b>The sea sings. The</b> machine turns.</div>",
-        "The old <em><b>dog</em></b> runs </i> near <u> the sea.",
-        "<b>The old dog runs.</b> <b></b>The <i>river</i><br>sings.",
-        "<ul>\n <li>the <s>old</s> dog</li>\n <li>the sea &amp; the <q>river</q> &lt; 3</li></ul>",
-    ],
-)
-def test_text_outside_tags_is_the_plain_translation(
-    translator: Translator, text_translator: TextTranslator, document: str
-) -> None:
-    (result,) = text_translator.translate([document], format="html")
-    assert Counter(TAG.findall(result.text)) == Counter(TAG.findall(document))
-    plan = text_translator.split(document, format="html")
-    plain = [plan_.text for plan_ in text_translator.translate(plan.sentences)]
-    assert text_of(result.text) == "".join("".join(plain).split())
-    for sentence, expected in zip(result.sentences, plain, strict=True):
-        assert " ".join(html.unescape(TAG.sub("", result.text[slice(*sentence.target_span)])).split()) == expected
 
 
 @pytest.mark.parametrize(
