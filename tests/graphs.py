@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
+import onnx.parser
 import onnx_ir as ir
 import onnxruntime as ort
 from numpy.typing import NDArray
@@ -10,33 +12,28 @@ from numpy.typing import NDArray
 from edgeformer_runtime.engine.integer_products import EXACT_PRODUCTS, products_saturate
 
 
-def constant(name: str, array: NDArray[np.float32]) -> ir.Value:
-    kind = ir.TensorType(ir.DataType.FLOAT)
-    return ir.Value(name=name, const_value=ir.tensor(array), shape=ir.Shape(array.shape), type=kind)
+def model_of(text: str, **constants: NDArray[np.generic]) -> ir.Model:
+    """A graph in ONNX's text form, with shapes inferred; constants are weights by name."""
+    proto = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 20, "com.microsoft": 1]> ' + text)
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in constants.items())
+    model = ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+    for name, array in constants.items():
+        model.graph.initializers[name].const_value = ir.tensor(array)
+    return model
 
 
 def linear_model(weight: NDArray[np.float32], bias: NDArray[np.float32] | None, op: str) -> ir.Model:
     """Build ``y = x W + b`` as the tracer does: MatMul and Add, or Gemm with the weight transposed."""
-    x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["R", weight.shape[0]]))
-    stored = weight if op == "MatMul" else np.ascontiguousarray(weight.T)
-    w = constant("w", stored)
-    initializers = [w]
-    inputs: list[ir.Value | None] = [x, w]
+    body = {
+        ("MatMul", False): "y = MatMul(x, w)",
+        ("MatMul", True): "inner = MatMul(x, w) y = Add(inner, b)",
+        ("Gemm", False): "y = Gemm<transB = 1>(x, w)",
+        ("Gemm", True): "y = Gemm<transB = 1>(x, w, b)",
+    }[op, bias is not None]
+    constants = {"w": weight if op == "MatMul" else np.ascontiguousarray(weight.T)}
     if bias is not None:
-        b = constant("b", bias)
-        initializers.append(b)
-    if op == "MatMul":
-        nodes = [ir.node("MatMul", inputs)]
-        if bias is not None:
-            nodes.append(ir.node("Add", [nodes[0].outputs[0], b]))
-    else:
-        nodes = [ir.node("Gemm", [*inputs, b] if bias is not None else inputs, {"transB": 1})]
-    y = nodes[-1].outputs[0]
-    y.name, y.type, y.shape = "y", ir.TensorType(ir.DataType.FLOAT), ir.Shape(["R", weight.shape[1]])
-    for index, node in enumerate(nodes[:-1]):
-        node.outputs[0].name = f"inner{index}"
-    graph = ir.Graph([x], [y], nodes=nodes, initializers=initializers, opset_imports={"": 20}, name="linear")
-    return ir.Model(graph, ir_version=10)
+        constants["b"] = bias
+    return model_of(f"linear (float[R, {len(weight)}] x) => (float[R, {weight.shape[1]}] y) {{ {body} }}", **constants)
 
 
 def run(model: ir.Model, **feeds: NDArray[np.generic]) -> NDArray[np.float32]:

@@ -226,7 +226,7 @@ SOME: dict[str, Any] = {
 """A value of each option that is not the default; of flags, the opposite."""
 
 
-@pytest.mark.parametrize("case", ["post_norm", "nllb"], indirect=True)
+@pytest.mark.parametrize("case", ["post_norm", pytest.param("nllb", marks=pytest.mark.slow)], indirect=True)
 @pytest.mark.parametrize("name", [option.name for option in fields(DecodeOptions)])
 def test_no_option_takes_what_is_given_away(case: Case, name: str) -> None:
     if name in {"return_attention", "replace_unknowns", "coverage_penalty"} and not case.model.has_attention:

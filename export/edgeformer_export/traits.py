@@ -110,8 +110,8 @@ def min_confidence(translator: Translator, texts: Sequence[str]) -> float | None
 
     Returns:
         The confidence that all but :data:`UNUSUAL` of the texts have, at least
-        :data:`~edgeformer_runtime.text.text_translator.MIN_CONFIDENCE`; or less, if as many of the texts are below as unreadable
-        ones are not, and these are at most :data:`MAX_ERROR` of them. ``None`` if there are too few texts.
+        :data:`~edgeformer_runtime.text.text_translator.MIN_CONFIDENCE`; or less, if as many of the texts are below as
+        unreadable ones are not, and these are at most :data:`MAX_ERROR` of them. ``None`` if there are too few texts.
     """
     order = Random(0)
     unreadable = [_shuffled(text, order) for text in texts]

@@ -85,8 +85,11 @@ def started(command: Sequence[str], **streams: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **streams)  # type: ignore[call-overload,no-any-return]
 
 
-def test_a_command_that_waits_for_input_answers_at_once_and_ends_with_a_signal(small_bundle: Path) -> None:
-    command = [sys.executable, "-c", MAIN, "translate", str(small_bundle), "--input", "-"]
+@pytest.mark.parametrize("mode", [(), ("--lines",)])
+def test_a_command_that_waits_for_input_answers_at_once_and_ends_with_a_signal(
+    small_bundle: Path, mode: tuple[str, ...]
+) -> None:
+    command = [sys.executable, "-c", MAIN, "translate", *mode, str(small_bundle), "--input", "-"]
     with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import onnx
-import onnx.parser
 import onnx_ir as ir
 import pytest
 from numpy.typing import NDArray
@@ -19,7 +17,7 @@ from edgeformer_export.passes.simplify import Simplify
 from edgeformer_export.tracing.to_onnx import Graphs
 from edgeformer_runtime import contract
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
-from tests.graphs import run_all
+from tests.graphs import model_of, run_all
 from tests.store import Store
 from tests.variants import traced_variants
 
@@ -30,13 +28,6 @@ NORMS = (FuseSkipNorm, VectorNorm)
 
 def random(*shape: int, seed: int = 0) -> NDArray[np.float32]:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-def model_of(text: str, **constants: NDArray[np.generic]) -> ir.Model:
-    """A graph in ONNX's text form, with shapes inferred; constants are weights by name."""
-    proto = onnx.parser.parse_model('<ir_version: 10, opset_import: ["": 20, "com.microsoft": 1]> ' + text)
-    proto.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in constants.items())
-    return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
 
 
 def transformed(model: ir.Model, one_pass: ir.passes.PassBase, feeds: Arrays) -> Counter[str]:

@@ -149,27 +149,21 @@ def test_the_bounds_are_those_of_half_precision(in_place: Exported) -> None:
     assert msgspec.structs.replace(report, tokens=(other,)).problems == []
 
 
-def half(nodes: list[ir.Node], inputs: list[ir.Value], constants: list[ir.Value], output: ir.Value) -> ir.Model:
-    graph = ir.Graph(inputs, [output], nodes=nodes, initializers=constants, opset_imports={"": 20}, name="small")
-    return HalfPrecision()(ir.Model(graph, ir_version=10)).model
-
-
-def value(name: str, dtype: ir.DataType, shape: list[str | int]) -> ir.Value:
-    return ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape(shape))
+def half(text: str, **constants: float) -> ir.Model:
+    """A graph in half precision."""
+    arrays = {name: np.array(number, np.float32) for name, number in constants.items()}
+    return HalfPrecision()(graphs.model_of(text, **arrays)).model
 
 
 def test_fills_of_masks_stay_finite_and_guards_stay_above_zero() -> None:
-    mask, x = value("mask", ir.DataType.BOOL, [4]), value("x", ir.DataType.FLOAT, [4])
-    fill = graphs.constant("fill", np.array(np.finfo(np.float32).min, np.float32))
-    guard = graphs.constant("guard", np.array(1e-12, np.float32))
-    where = ir.node("Where", [mask, fill, x])
-    softmax = ir.node("Softmax", [where.outputs[0]])
-    guarded = ir.node("Add", [softmax.outputs[0], guard])
-    quotient = ir.node("Div", [softmax.outputs[0], guarded.outputs[0]])
-    for node in (where, softmax, guarded, quotient):
-        node.outputs[0].type, node.outputs[0].shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape([4])
-    quotient.outputs[0].name = contract.ATTENTION
-    model = half([where, softmax, guarded, quotient], [mask, x], [fill, guard], quotient.outputs[0])
+    model = half(
+        f"""masked (bool[4] mask, float[4] x) => (float[4] {contract.ATTENTION}) {{
+            filled = Where(mask, fill, x) shares = Softmax(filled) guarded = Add(shares, guard)
+            {contract.ATTENTION} = Div(shares, guarded)
+        }}""",
+        fill=float(np.finfo(np.float32).min),
+        guard=1e-12,
+    )
     constants = {str(tensor.name): tensor.const_value for tensor in model.graph.initializers.values()}
     kept = {name: tensor.numpy() for name, tensor in constants.items() if tensor is not None}
     assert {name: array.dtype for name, array in kept.items()} == dict.fromkeys(("fill", "guard"), np.float16)
@@ -185,13 +179,7 @@ def test_fills_of_masks_stay_finite_and_guards_stay_above_zero() -> None:
 
 
 def test_an_operator_that_takes_no_half_keeps_float32() -> None:
-    limit = value("limit", ir.DataType.FLOAT, [])
-    start, step = (graphs.constant(name, np.array(number, np.float32)) for name, number in (("a", 0), ("b", 0.5)))
-    numbers, doubled = ir.node("Range", [start, limit, step]), graphs.constant("two", np.array(2, np.float32))
-    product = ir.node("Mul", [numbers.outputs[0], doubled])
-    for node in (numbers, product):
-        node.outputs[0].type, node.outputs[0].shape = ir.TensorType(ir.DataType.FLOAT), ir.Shape(["n"])
-    numbers.outputs[0].name, product.outputs[0].name = "numbers", contract.LOGITS
-    model = half([numbers, product], [limit], [start, step, doubled], product.outputs[0])
+    body = f"numbers = Range(start, limit, step) {contract.LOGITS} = Mul(numbers, two)"
+    model = half(f"range (float limit) => (float[n] {contract.LOGITS}) {{ {body} }}", start=0, step=0.5, two=2)
     assert [node.op_type for node in model.graph] == ["Cast", "Range", "Cast", "Mul", "Cast"]
     np.testing.assert_array_equal(graphs.run(model, limit=np.array(2, np.float16)), [0, 1, 2, 3])

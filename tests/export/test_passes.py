@@ -28,7 +28,7 @@ from edgeformer_export.quantize.static import (
 )
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
-from tests.graphs import constant, linear_model, run, run_all
+from tests.graphs import linear_model, model_of, run, run_all
 from tests.store import Store
 from tests.variants import traced_variants
 
@@ -67,20 +67,17 @@ def test_products_of_one_activation_use_the_scales_stated_for_each(target: Targe
     random = np.random.default_rng(len(scales))
     weights = [random.normal(size=(24, 16)).astype(np.float32) for _ in scales]
     x = random.uniform(-3, 3, size=(5, 24)).astype(np.float32)
-    source = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["R", 24]))
-    graph = ir.Graph([source], [], nodes=[], opset_imports={"": 20}, name="products")
-    for number, weight in enumerate(weights):
-        value = constant(f"w{number}", weight)
-        graph.register_initializer(value)
-        graph.append(ir.node("MatMul", [source, value]))
-        output = graph[-1].outputs[0]
-        output.name, output.type, output.shape = f"y{number}", source.type, ir.Shape(["R", 16])
-        graph.outputs.append(output)
+    outputs = ", ".join(f"float[R, 16] y{number}" for number in range(len(scales)))
+    products = " ".join(f"y{number} = MatMul(x, w{number})" for number in range(len(scales)))
+    plain = model_of(
+        f"products (float[R, 24] x) => ({outputs}) {{ {products} }}",
+        **{f"w{number}": weight for number, weight in enumerate(weights)},
+    )
     rows = np.full(16, 3 / 127, np.float32)
     stated = {f"y{number}": GivenScales(rows, scale) for number, scale in enumerate(scales)}
     calibrated = QuantizationRange(6 / 255, 128)
     quantize = QuantizeStatic({"x": calibrated}, target, frozenset(), given=stated)
-    model, _ = run_passes(ir.Model(graph, ir_version=10), [quantize])
+    model, _ = run_passes(plain, [quantize])
 
     found = run_all(model, x=x)
     for number, (weight, scale) in enumerate(zip(weights, scales, strict=True)):
@@ -102,25 +99,15 @@ def test_constants_of_one_name_have_one_content() -> None:
 
 
 def test_a_layer_fed_by_another_is_replaced_too() -> None:
-    weights = [RANDOM.normal(size=(24, 24)).astype(np.float32) for _ in range(3)]
+    weights = {name: RANDOM.normal(size=(24, 24)).astype(np.float32) for name in ("w1", "w2", "w3")}
     x = RANDOM.uniform(-1, 1, size=(5, 24)).astype(np.float32)
-    expected = x @ weights[0] @ weights[1] @ weights[2]
-
-    def chain() -> ir.Model:
-        source = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["R", 24]))
-        values = [constant(f"w{index}", weight) for index, weight in enumerate(weights)]
-        nodes: list[ir.Node] = []
-        for weight in values:
-            nodes.append(ir.node("MatMul", [nodes[-1].outputs[0] if nodes else source, weight]))
-            output = nodes[-1].outputs[0]
-            output.name, output.type, output.shape = f"y{len(nodes)}", source.type, ir.Shape(["R", 24])
-        graph = ir.Graph([source], [output], nodes=nodes, initializers=values, opset_imports={"": 20}, name="chain")
-        return ir.Model(graph, ir_version=10)
-
+    expected = x @ weights["w1"] @ weights["w2"] @ weights["w3"]
+    products = "y1 = MatMul(x, w1) y2 = MatMul(y1, w2) y = MatMul(y2, w3)"
     ranges = {name: QuantizationRange(2 * size / 255, 128) for name, size in (("x", 1), ("y1", 20), ("y2", 90))}
     passes = [QuantizeStatic(ranges, "ort", frozenset()), QuantizeStatic(ranges, "portable", frozenset())]
     for quantize in (*passes, QuantizeBlocks(8)):
-        model, _ = run_passes(chain(), [quantize])
+        chain = model_of(f"chain (float[R, 24] x) => (float[R, 24] y) {{ {products} }}", **weights)
+        model, _ = run_passes(chain, [quantize])
         assert "MatMul" not in {node.op_type for node in model.graph}
         error = np.abs(run(model, x=x) - expected).mean() / np.abs(expected).mean()
         assert error < 0.05, quantize
@@ -176,14 +163,9 @@ def test_an_lstm_keeps_its_arithmetic_with_weights_of_a_quarter_of_the_size(dire
     }
 
     def model(arrays: dict[str, NDArray[np.float32]]) -> ir.Model:
-        x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["S", "N", 12]))
-        weights = [constant(name, array) for name, array in arrays.items()]
-        attributes = {"hidden_size": 8, "direction": "bidirectional" if directions == 2 else "forward"}
-        node = ir.node("LSTM", [x, *weights], attributes)
-        y = node.outputs[0]
-        y.name, y.type, y.shape = "y", ir.TensorType(ir.DataType.FLOAT), ir.Shape(["S", directions, "N", 8])
-        graph = ir.Graph([x], [y], nodes=[node], initializers=weights, opset_imports={"": 20}, name="lstm")
-        return ir.Model(graph, ir_version=10)
+        direction = "bidirectional" if directions == 2 else "forward"
+        layer = f'y = LSTM<hidden_size = 8, direction = "{direction}">(x, w, r, b)'
+        return model_of(f"lstm (float[S, N, 12] x) => (float[S, {directions}, N, 8] y) {{ {layer} }}", **arrays)
 
     x = RANDOM.normal(size=(5, 3, 12)).astype(np.float32)
     quantized, (record,) = run_passes(model(arrays), [QuantizeStatic({}, "ort", frozenset())])
@@ -200,13 +182,8 @@ def test_an_lstm_keeps_its_arithmetic_with_weights_of_a_quarter_of_the_size(dire
 
 def test_a_convolution_is_stored_with_a_scale_per_output_channel() -> None:
     weight = RANDOM.normal(size=(16, 10, 3)).astype(np.float32) * np.arange(1, 17, dtype=np.float32)[:, None, None]
-    w = constant("w", weight)
-    x = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(["N", 10, "S"]))
-    node = ir.node("Conv", [x, w], {"pads": [1, 1], "kernel_shape": [3]})
-    y = node.outputs[0]
-    y.name, y.type, y.shape = "y", ir.TensorType(ir.DataType.FLOAT), ir.Shape(["N", 16, "S"])
-    graph = ir.Graph([x], [y], nodes=[node], initializers=[w], opset_imports={"": 20}, name="conv")
-    plain = ir.Model(graph, ir_version=10)
+    layer = "y = Conv<pads = [1, 1], kernel_shape = [3]>(x, w)"
+    plain = model_of(f"conv (float[N, 10, S] x) => (float[N, 16, S] y) {{ {layer} }}", w=weight)
     feed = RANDOM.normal(size=(2, 10, 7)).astype(np.float32)
     expected = run(plain, x=feed)
     quantized, (record,) = run_passes(plain, [QuantizeStatic({}, "ort", frozenset())])
@@ -218,18 +195,10 @@ def test_a_convolution_is_stored_with_a_scale_per_output_channel() -> None:
 @pytest.mark.parametrize("target", ["ort", "portable"])
 def test_a_table_that_the_graph_transposes_is_quantized_too(target: Target) -> None:
     table = RANDOM.normal(size=(40, 24)).astype(np.float32)
-    model = linear_model(np.ascontiguousarray(table.T), None, "MatMul")
-    graph = model.graph
-    stored = constant("table", table)
-    graph.register_initializer(stored)
-    transpose = ir.node("Transpose", [stored], {"perm": [1, 0]})
-    transpose.outputs[0].name = "transposed"
-    product = next(iter(graph))
-    graph.insert_before(product, transpose)
-    product.replace_input_with(1, transpose.outputs[0])
-    del graph.initializers["w"]
+    product = "transposed = Transpose<perm = [1, 0]>(table) y = MatMul(x, transposed)"
+    model = model_of(f"product (float[R, 24] x) => (float[R, 40] y) {{ {product} }}", table=table)
     x = RANDOM.uniform(-1, 1, size=(5, 24)).astype(np.float32)
-    assert len(projection_digests(graph)) == 1
+    assert len(projection_digests(model.graph)) == 1
     bounds = QuantizationRange(scale=2 / 255, zero_point=128)
     quantized, _ = run_passes(model, [QuantizeStatic({"x": bounds}, target, frozenset())])
     assert "Transpose" not in {node.op_type for node in quantized.graph}
@@ -302,13 +271,8 @@ def test_a_failing_pass_is_named_with_those_before_it() -> None:
 
 def test_simplify_folds_constants_and_keeps_results() -> None:
     weight = RANDOM.normal(size=(20, 20)).astype(np.float32)
-    model = linear_model(weight, None, "MatMul")
-    graph = model.graph
-    twice = ir.node("Add", [graph.initializers["w"], graph.initializers["w"]])
-    twice.outputs[0].name = "twice"
-    matmul = next(iter(graph))
-    graph.insert_before(matmul, twice)
-    matmul.replace_input_with(1, twice.outputs[0])
+    body = "twice = Add(w, w) y = MatMul(x, twice)"
+    model = model_of(f"folded (float[R, 20] x) => (float[R, 20] y) {{ {body} }}", w=weight)
     x = RANDOM.normal(size=(3, 20)).astype(np.float32)
     simplified, (record,) = run_passes(model, [Simplify()])
     assert (record.nodes_before, record.nodes_after) == (2, 1)

@@ -24,7 +24,7 @@ from edgeformer_export.quantize.strategies import STRATEGIES, InBlocks
 from edgeformer_export.weights import WeightsFile
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, SOURCE, SOURCE_LENGTH
 from edgeformer_runtime.precision import PRECISIONS
-from tests.graphs import constant, linear_model, run, run_all
+from tests.graphs import linear_model, model_of, run, run_all
 from tests.store import Store
 from tests.variants import traced_variants
 
@@ -49,13 +49,8 @@ def rounding_bound(x: NDArray[np.float32], weight: NDArray[np.float32], size: in
 
 
 def lookup_model(table: NDArray[np.float32]) -> ir.Model:
-    ids = ir.Value(name="ids", type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape(["N", "S"]))
-    stored = constant("table", table)
-    node = ir.node("Gather", [stored, ids])
-    y = node.outputs[0]
-    y.name, y.type, y.shape = "y", ir.TensorType(ir.DataType.FLOAT), ir.Shape(["N", "S", table.shape[1]])
-    graph = ir.Graph([ids], [y], nodes=[node], initializers=[stored], opset_imports={"": 20}, name="lookup")
-    return ir.Model(graph, ir_version=10)
+    text = f"lookup (int64[N, S] ids) => (float[N, S, {table.shape[1]}] y) {{ y = Gather(table, ids) }}"
+    return model_of(text, table=table)
 
 
 @pytest.mark.parametrize("bits", BITS)

@@ -7,6 +7,7 @@ The weights are large enough that outputs depend on the input, and that the end 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,15 @@ def pieces_of(file: Path) -> list[str]:
 
 def write_json(folder: Path, name: str, tree: Any) -> None:
     (folder / name).write_text(json.dumps(tree), encoding="utf-8")
+
+
+def changed(folder: Path, to: Path, file: str = "config.json", **values: Any) -> Path:
+    """A copy of a folder, with other values in a JSON file."""
+    shutil.copytree(folder, to, dirs_exist_ok=True)
+    if values:
+        content = json.loads((to / file).read_text(encoding="utf-8")) if (to / file).exists() else {}
+        write_json(to, file, {**content, **values})
+    return to
 
 
 def saved(model: Any, folder: Path, *, end: int, seed: int = 3, first: Sequence[int] = ()) -> Any:

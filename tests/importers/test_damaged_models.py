@@ -34,11 +34,11 @@ from tests.importers.bergamot_models import bergamot_files
 from tests.importers.marian_models import MARIAN
 from tests.importers.test_bergamot import VOCABULARY, shortlist
 from tests.importers.test_hugging_face_vocabularies import saved_again
+from tests.importers.test_unread import POINTER
 
 if not sys.platform.startswith("linux"):
     pytest.skip("limits memory as only Linux can", allow_module_level=True)
 
-POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:7d32a94b48c6609e076117af40de560e\nsize 13099731\n"
 MEMORY, SECONDS = 256, 20.0
 """MiB that memory may rise by, for models of less than two megabytes, and seconds that a case may take."""
 MANY = int(os.environ.get("DAMAGED_MODELS", "150"))

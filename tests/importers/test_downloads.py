@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -168,27 +168,32 @@ def test_an_answer_of_another_form_is_an_error(server: Server, firefox: FirefoxP
 
 FETCH = """
 import sys
+from edgeformer.errors import DataError
 from edgeformer.importers.downloads import download_model
-found = download_model(sys.argv[1])
-print(found.path, found.origin["revision"], found.nbytes)
-print(*sorted(path.name for path in found.path.iterdir()))
+for name in sys.argv[1:]:
+    try:
+        found = download_model(name)
+    except DataError as error:
+        print("refused:", error)
+    else:
+        files = sorted(path.name for path in found.path.iterdir())
+        print(found.path, found.origin["revision"], found.nbytes, *files)
 """
 
 
-def fetching(name: str, environment: Mapping[str, str]) -> subprocess.Popen[str]:
-    """Start another process that fetches a model."""
+def fetching(names: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    """Start another process that fetches models, one after the other."""
     pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, "-c", FETCH, name], env=environment, stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen([sys.executable, "-c", FETCH, *names], env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
-def fetched(name: str, environment: Mapping[str, str]) -> tuple[str, str, int, list[str]]:
-    """Fetch a model in another process: its folder and revision, bytes that were downloaded, and names of files."""
-    process = fetching(name, environment)
+def fetched(environment: Mapping[str, str], *names: str) -> list[str]:
+    """Fetch models in another process; what is said of each: its folder, its revision, the number of bytes that were
+    downloaded, and its files, or why it is refused."""
+    process = fetching(names, environment)
     out, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
-    first, second = out.splitlines()
-    folder, revision, nbytes = first.split()
-    return folder, revision, int(nbytes), second.split()
+    return out.splitlines()
 
 
 @pytest.fixture
@@ -204,20 +209,22 @@ def hub(server: Server, tmp_path: Path) -> dict[str, str]:
 
 
 def test_a_model_of_the_hub_is_fetched_once_and_pinned(server: Server, hub: dict[str, str]) -> None:
-    folder, revision, nbytes, names = fetched("hf:some/model", hub)
+    (first,) = fetched(hub, "hf:some/model")
+    folder, revision, nbytes, *names = first.split()
     assert revision == COMMIT
     assert names == ["decoder.yml", "model.npz", "vocab.spm"]
-    assert nbytes == sum((MODEL / name).stat().st_size for name in names)
+    assert int(nbytes) == sum((MODEL / name).stat().st_size for name in names)
     assert (Path(folder) / "model.npz").read_bytes() == (MODEL / "model.npz").read_bytes()
     downloads = sum("/resolve/" in request for request in server.requests)
-    assert fetched(f"hf:some/model@{COMMIT}", hub)[::2] == (folder, 0)
+    again, other = fetched(hub, f"hf:some/model@{COMMIT}", "hf:other/model")
+    assert again.split()[:3] == [folder, COMMIT, "0"]
+    assert "has no model `other/model`" in other
     assert sum("/resolve/" in request for request in server.requests) == downloads
     without = {**hub, "HF_ENDPOINT": "http://127.0.0.1:9"}  # nothing is there
-    assert fetched(f"hf:some/model@{COMMIT}", without)[0] == folder
-    refused = fetching("hf:other/model", without).communicate(timeout=120)[1]
-    assert "cannot be reached" in refused
-    assert "give the folder of a model" in refused
-    assert "has no model `other/model`" in fetching("hf:other/model", hub).communicate(timeout=120)[1]
+    again, other = fetched(without, f"hf:some/model@{COMMIT}", "hf:other/model")
+    assert again.split()[0] == folder
+    assert "cannot be reached" in other
+    assert "give the folder of a model" in other
 
 
 @pytest.mark.slow
@@ -226,18 +233,19 @@ def test_a_download_from_the_hub_that_was_killed_continues(server: Server, hub: 
     (tmp_path / "published" / "model.npz").write_bytes(weights)
     publish_on_hub(server, "some/model", tmp_path / "published")
     path = f"/some/model/resolve/{COMMIT}/model.npz"
-    kill_in_the_middle(server, path, fetching("hf:some/model", hub))
+    kill_in_the_middle(server, path, fetching(["hf:some/model"], hub))
     without = {**hub, "HF_ENDPOINT": "http://127.0.0.1:9"}
-    assert "cannot be reached" in fetching("hf:some/model", without).communicate(timeout=120)[1]
-    folder, _, nbytes, _ = fetched("hf:some/model", hub)
+    assert "cannot be reached" in fetched(without, "hf:some/model")[0]
+    folder, _, nbytes, *_ = fetched(hub, "hf:some/model")[0].split()
     assert (Path(folder) / "model.npz").read_bytes() == weights
-    assert nbytes < 23 << 20
+    assert int(nbytes) < 23 << 20
     assert server.sent[path] <= 39 << 20, "little was sent twice"
     damaged = Path(folder, "model.npz").resolve()
     Path(folder, "model.npz").unlink()
     damaged.rename(damaged.with_name(f"{damaged.name}.part")).write_bytes(bytes(1000))
-    assert "its SHA-256 is not what the hub states" in fetching("hf:some/model", hub).communicate(timeout=120)[1]
-    assert (Path(fetched("hf:some/model", hub)[0]) / "model.npz").read_bytes() == weights
+    damaged_message, again = fetched(hub, "hf:some/model", "hf:some/model")
+    assert "its SHA-256 is not what the hub states" in damaged_message
+    assert (Path(again.split()[0]) / "model.npz").read_bytes() == weights
 
 
 def kill_in_the_middle(server: Server, path: str, process: subprocess.Popen[str]) -> None:
@@ -257,7 +265,7 @@ def test_a_download_from_firefox_that_was_killed_continues(server: Server, firef
     weights = os.urandom(1_000_000)
     firefox("1.0", {"model": ("model.bin", weights), "vocab": ("vocab.spm", b"pieces")})
     path = "/cdn/main/1.0/model.bin.zst"
-    kill_in_the_middle(server, path, fetching("firefox:enfr", os.environ))
+    kill_in_the_middle(server, path, fetching(["firefox:enfr"], os.environ))
     found = download_model("firefox:enfr")
     assert (found.path / "model.bin").read_bytes() == weights
     assert server.sent[path] <= len(weights) + (1 << 17), "little was sent twice"

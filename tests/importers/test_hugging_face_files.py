@@ -20,7 +20,7 @@ from edgeformer.importers.read import read_model
 from edgeformer.importers.registry import choose_importer
 from edgeformer.importers.run_folder import write_run
 from tests.commands import succeeded
-from tests.importers.hugging_face_models import SENTENCES, write_json
+from tests.importers.hugging_face_models import SENTENCES, changed, write_json
 from tests.importers.marian_models import MARIAN
 
 
@@ -31,14 +31,6 @@ def folders(hugging_face: Callable[[str], Path], tmp_path_factory: pytest.TempPa
     for name in ("marian", "bart", "mbart", "t5", "t5_gated"):
         changed(hugging_face(name), root / name, "generation_config.json", max_length=20)
     return {folder.name: folder for folder in root.iterdir()}
-
-
-def changed(folder: Path, to: Path, file: str = "config.json", **values: Any) -> Path:
-    """A copy of a folder with other values in a JSON file."""
-    shutil.copytree(folder, to, dirs_exist_ok=True)
-    content = json.loads((to / file).read_text(encoding="utf-8")) if (to / file).exists() else {}
-    write_json(to, file, {**content, **values})
-    return to
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from edgeformer.quality.translators import open_translator
 from edgeformer.run.folder import Run
 from edgeformer_export.export import export_run
 from edgeformer_runtime.translator import AnyTranslator, Translator
-from tests.importers.hugging_face_models import ARCHITECTURES, SENTENCES, TRANSLATES, references, reloaded
+from tests.importers.hugging_face_models import ARCHITECTURES, SENTENCES, TRANSLATES, changed, references, reloaded
 
 MAX_STEPS = 39
 FAST = ("marian", "m2m", "mbart", "bart", "t5_gated", "umt5")
@@ -141,11 +141,7 @@ def test_the_bundle_generates_what_transformers_does(
 
 
 def test_a_first_token_is_forced(imported: Callable[[str], Imported], tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    shutil.copytree(imported("bart").folder, folder)
-    settings = json.loads((folder / "generation_config.json").read_text(encoding="utf-8"))
-    changed = json.dumps({**settings, "forced_bos_token_id": 0})
-    (folder / "generation_config.json").write_text(changed, encoding="utf-8")
+    folder = changed(imported("bart").folder, tmp_path / "model", "generation_config.json", forced_bos_token_id=0)
     found = read_model(folder, None)
     assert found.model.text.target_prefix == ("<s>",)
     run = write_run(found.model, tmp_path / "run", found.origin, text=SENTENCES[:5])
@@ -176,11 +172,9 @@ def test_weights_are_the_same_from_every_kind_of_file(
     imported: Callable[[str], Imported], save: Callable[[Any, Path], None], tmp_path: Path
 ) -> None:
     original = imported("marian").folder
-    for file in original.iterdir():
-        if file.name != "model.safetensors":
-            (tmp_path / file.name).write_bytes(file.read_bytes())
+    (changed(original, tmp_path) / "model.safetensors").unlink()
     save(reloaded(original), tmp_path)
-    (tmp_path / "config.json").write_bytes((original / "config.json").read_bytes())
+    shutil.copy(original / "config.json", tmp_path)
     expected, result = read_folder(original), read_folder(tmp_path)
     assert result.model == expected.model
     assert result.weights.keys() == expected.weights.keys()
@@ -190,8 +184,7 @@ def test_weights_are_the_same_from_every_kind_of_file(
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_converted(imported: Callable[[str], Imported], dtype: torch.dtype, tmp_path: Path) -> None:
     original = imported("bart").folder
-    for file in original.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
+    changed(original, tmp_path)
     reloaded(original).to(dtype).save_pretrained(tmp_path)
     expected, result = read_folder(original).weights, read_folder(tmp_path).weights
     for name, array in result.items():

@@ -43,15 +43,6 @@ def test_only_line_feeds_end_a_line(small_bundle: Path, translator: Translator) 
     assert result.stdout.split("\n") == [*expected, ""]
 
 
-def test_no_line_gives_no_line(small_bundle: Path, tmp_path: Path) -> None:
-    result = run("translate", "--lines", small_bundle, stdin=b"")
-    assert (result.exit_code, result.stdout) == (0, "")
-    source, target = tmp_path / "empty", tmp_path / "out"
-    source.touch()
-    run("translate", "--lines", small_bundle, "--input", source, "--output", target)
-    assert target.read_bytes() == b""
-
-
 def test_damaged_gzip_is_named(small_bundle: Path, tmp_path: Path) -> None:
     source, output = tmp_path / "text.GZ", tmp_path / "out"
     packed = gzip.compress("".join(f"{line}\n" for line in LINES).encode())
@@ -124,19 +115,16 @@ def test_text_of_options_reaches_the_search(
     assert found != [list(translation.best.ids) for translation in translator.translate(LINES)]
 
 
-@pytest.mark.parametrize("as_file", [True, False])
-def test_what_is_not_utf8_names_line_and_file(small_bundle: Path, tmp_path: Path, as_file: bool) -> None:
+def test_what_is_not_utf8_names_line_and_file(small_bundle: Path, tmp_path: Path) -> None:
     content = b"dog\nriver\nca\xff\xe9\n"
-    if as_file:
-        source, target = tmp_path / "latin.txt", tmp_path / "out"
-        source.write_bytes(content)
-        target.write_text("from before", encoding="utf-8")
-        message = error("translate", "--lines", small_bundle, "--input", source, "--output", target)
-        assert f"Line 3 of {source} is not UTF-8" in message
-        assert target.read_text(encoding="utf-8") == "from before"
-        assert len(list(tmp_path.iterdir())) == 2
-    else:
-        assert "Line 3 of standard input is not UTF-8" in error("translate", "--lines", small_bundle, stdin=content)
+    source, target = tmp_path / "latin.txt", tmp_path / "out"
+    source.write_bytes(content)
+    target.write_text("from before", encoding="utf-8")
+    message = error("translate", "--lines", small_bundle, "--input", source, "--output", target)
+    assert f"Line 3 of {source} is not UTF-8" in message
+    assert target.read_text(encoding="utf-8") == "from before"
+    assert len(list(tmp_path.iterdir())) == 2
+    assert "Line 3 of standard input is not UTF-8" in error("translate", "--lines", small_bundle, stdin=content)
 
 
 def test_a_line_too_long_is_named_and_leaves_no_file(small_bundle: Path, tmp_path: Path) -> None:
@@ -245,21 +233,6 @@ def test_output_is_utf8_whatever_the_locale(small_bundle: Path, expected: list[s
     )
     assert done.stdout == f"{expected[0]}\n"
     assert not expected[0].isascii()
-
-
-def test_whoever_reads_may_stop_reading(small_bundle: Path) -> None:
-    """As ``| head -1`` does."""
-    code = """
-import os, subprocess, sys
-command = [sys.executable, "-c", "from edgeformer.cli import main; main()", "translate", sys.argv[1], "--beam", "1"]
-process = subprocess.Popen(
-    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
-)
-process.stdout.close()
-_, errors = process.communicate("dog\\n" * 2000)
-print(errors, end="")
-"""
-    assert python(code, small_bundle).stdout == ""
 
 
 def names(folder: Path) -> list[str]:

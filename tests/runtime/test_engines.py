@@ -3,7 +3,7 @@
 import os
 import pickle
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -292,21 +292,25 @@ def test_verification_covers_both(kernels: Translator, tmp_path: Path) -> None:
     assert [problem for problem in problems(bundle) if problem.startswith("on the kernels, ")]
 
 
-@pytest.mark.parametrize(("part", "offset"), [("weight", -8), ("weight", 10**9), ("weight", 2**62), ("scale", 1)])
-def test_a_plan_that_points_elsewhere_is_refused(kernels: Translator, tmp_path: Path, part: str, offset: int) -> None:
-    del kernels
-    bundle = copy_of(BUNDLE, tmp_path)
-    edit_manifest(bundle, lambda tree: tree["plan"]["projection"].update({part: offset}))
-    with pytest.raises(BundleError, match="its plan is damaged"):
-        Translator.open(bundle)
+POINTED = "its plan is damaged"
+DIFFERS = "plan and manifest differ in vocabularies or lengths"
 
 
-@pytest.mark.parametrize(("side", "field"), [("source", "rows"), ("target", "rows"), ("target", "positions")])
-def test_a_plan_of_another_vocabulary_or_length_is_refused(
-    kernels: Translator, tmp_path: Path, side: str, field: str
+@pytest.mark.parametrize(
+    ("part", "field", "change", "problem"),
+    [
+        *(("projection", "weight", lambda _, offset=offset: offset, POINTED) for offset in (-8, 10**9, 2**62)),
+        ("projection", "scale", lambda _: 1, POINTED),
+        ("source", "rows", lambda rows: rows - 1, DIFFERS),
+        ("target", "rows", lambda rows: rows - 1, DIFFERS),
+        ("target", "positions", lambda positions: positions - 1, DIFFERS),
+    ],
+)
+def test_a_plan_that_does_not_fit_its_bundle_is_refused(
+    kernels: Translator, tmp_path: Path, part: str, field: str, change: Callable[[int], int], problem: str
 ) -> None:
     del kernels
     bundle = copy_of(BUNDLE, tmp_path)
-    edit_manifest(bundle, lambda tree: tree["plan"][side].update({field: tree["plan"][side][field] - 1}))
-    with pytest.raises(BundleError, match="plan and manifest differ in vocabularies or lengths"):
+    edit_manifest(bundle, lambda tree: tree["plan"][part].update({field: change(tree["plan"][part][field])}))
+    with pytest.raises(BundleError, match=problem):
         Translator.open(bundle)

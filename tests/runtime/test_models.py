@@ -141,11 +141,6 @@ def test_no_command_can_forget_names(folders: tuple[Path, Path]) -> None:
     assert {"bench", "distill", "evaluate", "inspect", "score", "sign", "translate", "verify"} <= taking
 
 
-def test_python_takes_names(folders: tuple[Path, Path]) -> None:
-    with Translator.open("de-en", threads=1) as translator:
-        assert translator.bundle.path == folders[1] / "de-en"
-
-
 def test_a_device_with_only_what_translates_has_no_models_of_its_own(
     folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

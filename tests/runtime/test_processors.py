@@ -125,27 +125,25 @@ def test_repetition_penalty_keeps_forbidden_tokens_forbidden_and_needs_no_histor
     assert forbidden(values) == [[2]]
 
 
-def test_no_repeat_ngram_looks_at_each_row_alone() -> None:
-    values = logits(3)
-    NoRepeatNgram(2)(history([1, 2, 1], [2, 1, 3], [3, 3, 3]), values)
-    assert forbidden(values) == [[2], [], [3]]
-    empty = logits()
-    NoRepeatNgram(1)(NOTHING, empty)
-    assert forbidden(empty) == [[]]
+HISTORIES = st.integers(0, 12).flatmap(
+    lambda length: st.lists(
+        st.lists(st.integers(0, VOCAB - 1), min_size=length, max_size=length), min_size=1, max_size=3
+    )
+)
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.integers(1, 4), st.lists(st.integers(0, VOCAB - 1), max_size=12))
-def test_no_repeat_ngram_forbids_exactly_what_would_repeat(size: int, row: list[int]) -> None:
-    values = logits()
-    NoRepeatNgram(size)(history(row), values)
+@given(st.integers(1, 4), HISTORIES)
+def test_no_repeat_ngram_forbids_exactly_what_would_repeat_in_each_row(size: int, rows: list[list[int]]) -> None:
+    values = logits(len(rows))
+    NoRepeatNgram(size)(history(*rows), values)
 
-    def repeats(token: int) -> bool:
+    def repeats(row: list[int], token: int) -> bool:
         extended = [*row, token]
         ngrams = [tuple(extended[start : start + size]) for start in range(len(extended) - size + 1)]
         return len(ngrams) > 0 and ngrams[-1] in ngrams[:-1]
 
-    assert forbidden(values) == [[token for token in range(VOCAB) if repeats(token)]]
+    assert forbidden(values) == [[token for token in range(VOCAB) if repeats(row, token)] for row in rows]
 
 
 def test_only_what_is_asked_for_is_built() -> None:

@@ -142,13 +142,6 @@ def test_an_unknown_option_is_named_with_the_valid_ones(translator: Translator) 
     assert "`beam_size`" not in str(caught.value)
 
 
-def test_an_option_out_of_range_is_refused_even_without_text(translator: Translator) -> None:
-    with pytest.raises(OptionError, match="`beam_size` must be at least 1, but is 0"):
-        translator.translate([], beam_size=0)
-    with pytest.raises(OptionError, match="`n_best` must be at most `beam_size`"):
-        translator.translate([""], beam_size=1, n_best=2)
-
-
 def test_a_text_too_long_may_be_truncated(translator: Translator) -> None:
     truncating = Translator.open(translator.bundle, threads=1, truncate=True)
     limit = translator.bundle.manifest.max_source_length

@@ -117,8 +117,16 @@ def replace_bundle(path: Path, replacement: Path) -> None:
     replacement.rename(path)
 
 
-def test_a_bundle_that_is_replaced_while_it_is_opened_is_opened_again(small_bundles: Any, tmp_path: Path) -> None:
-    path, tries = bundle_between(small_bundles["fp32"], tmp_path, "bundle", "en", "fr"), list[str]()
+@pytest.fixture
+def path(small_bundle: Path, tmp_path: Path) -> Path:
+    """A bundle that may be replaced."""
+    return bundle_between(small_bundle, tmp_path, "bundle", "en", "fr")
+
+
+def test_a_bundle_that_is_replaced_while_it_is_opened_is_opened_again(
+    small_bundles: Any, path: Path, tmp_path: Path
+) -> None:
+    tries: list[str] = []
 
     def replaced_meanwhile(bundle: Bundle) -> Translator:
         tries.append(bundle.manifest.precision["decoder.onnx"])
@@ -134,8 +142,9 @@ def test_a_bundle_that_is_replaced_while_it_is_opened_is_opened_again(small_bund
     models.close()
 
 
-def test_a_replaced_bundle_is_reloaded_while_the_old_one_finishes(small_bundles: Any, tmp_path: Path) -> None:
-    path = bundle_between(small_bundles["fp32"], tmp_path, "bundle", "en", "fr")
+def test_a_replaced_bundle_is_reloaded_while_the_old_one_finishes(
+    small_bundles: Any, path: Path, tmp_path: Path
+) -> None:
     models = workspace({"bundle": path})
     with models.lease("bundle") as old:
         replace_bundle(path, bundle_between(small_bundles["int8"], tmp_path, "new", "en", "de"))
@@ -150,8 +159,7 @@ def test_a_replaced_bundle_is_reloaded_while_the_old_one_finishes(small_bundles:
     assert models.targets("en") == ["de"]
 
 
-def test_a_damaged_replacement_leaves_the_old_bundle_in_use(small_bundle: Path, tmp_path: Path) -> None:
-    path = bundle_between(small_bundle, tmp_path, "bundle", "en", "fr")
+def test_a_damaged_replacement_leaves_the_old_bundle_in_use(small_bundle: Path, path: Path, tmp_path: Path) -> None:
     models = workspace({"bundle": path})
     with models.lease("bundle") as old:
         pass
@@ -193,26 +201,37 @@ def test_a_folder_that_is_gone_has_no_bundles(folder: Path) -> None:
     assert len(models.models()) == 3
 
 
-def test_a_closed_bundle_is_never_leased(small_bundle: Path, tmp_path: Path) -> None:
-    """A replacement that only the engine refuses, within a budget that has no room for both."""
-    path, is_refused = bundle_between(small_bundle, tmp_path, "bundle", "en", "fr"), False
+class Opener:
+    """Opens bundles, unless it has an error to raise."""
 
-    def open_or_refuse(bundle: Bundle) -> Translator:
-        if is_refused:
-            raise DeviceError("refused")
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self.attempts = 0
+
+    def __call__(self, bundle: Bundle) -> Translator:
+        self.attempts += 1
+        if self.error:
+            raise self.error
         return opened(bundle)
 
-    memory = read_model("bundle", path).nbytes * 3 // 2
-    models = Workspace({"bundle": path}, open_translator=open_or_refuse, refresh_seconds=0, memory=memory)
+
+@pytest.mark.parametrize("room", [1.5, 9])
+def test_a_closed_bundle_is_never_leased_nor_a_refused_one_opened_again(
+    small_bundle: Path, path: Path, tmp_path: Path, room: float
+) -> None:
+    """A replacement that only the engine refuses, within a budget that has room for both or not."""
+    opener, memory = Opener(), int(room * read_model("bundle", path).nbytes)
+    models = Workspace({"bundle": path}, open_translator=opener, refresh_seconds=0, memory=memory)
     with models.lease("bundle") as old:
         pass
     replace_bundle(path, bundle_between(small_bundle, tmp_path, "new", "en", "fr"))
-    is_refused = True
-    for _ in range(2):
+    opener.error = DeviceError("refused")
+    for _ in range(3):
         with models.lease("bundle") as translator:
             assert translator is old
             assert translator.translate([TEXT])[0].text
-    is_refused = False
+    assert opener.attempts == 2
+    opener.error = None
     replace_bundle(path, bundle_between(small_bundle, tmp_path, "newer", "en", "fr"))
     with models.lease("bundle") as translator:
         assert translator is not old
@@ -220,46 +239,22 @@ def test_a_closed_bundle_is_never_leased(small_bundle: Path, tmp_path: Path) -> 
         old.translate([TEXT])
 
 
-def test_a_bundle_whose_replacement_was_interrupted_can_be_closed(small_bundle: Path, tmp_path: Path) -> None:
-    path, is_interrupted = bundle_between(small_bundle, tmp_path, "bundle", "en", "fr"), False
-
-    def open_or_interrupt(bundle: Bundle) -> Translator:
-        if is_interrupted:
-            raise KeyboardInterrupt
-        return opened(bundle)
-
-    models = Workspace({"bundle": path}, open_translator=open_or_interrupt, refresh_seconds=0)
+def test_a_bundle_whose_replacement_was_interrupted_can_be_closed(
+    small_bundle: Path, path: Path, tmp_path: Path
+) -> None:
+    opener = Opener()
+    models = Workspace({"bundle": path}, open_translator=opener, refresh_seconds=0)
     with models.lease("bundle") as old:
         pass
     replace_bundle(path, bundle_between(small_bundle, tmp_path, "new", "en", "fr"))
-    is_interrupted = True
+    opener.error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt), models.lease("bundle"):
         pass
-    is_interrupted = False
+    opener.error = None
     with models.lease("bundle"):
         pass
     with pytest.raises(SessionError):
         old.translate([TEXT])
-
-
-def test_a_refused_replacement_is_opened_only_once(small_bundle: Path, tmp_path: Path) -> None:
-    path, attempts = bundle_between(small_bundle, tmp_path, "bundle", "en", "fr"), 0
-
-    def open_the_first(bundle: Bundle) -> Translator:
-        nonlocal attempts
-        attempts += 1
-        if attempts > 1:
-            raise DeviceError("refused")
-        return opened(bundle)
-
-    models = Workspace({"bundle": path}, open_translator=open_the_first, refresh_seconds=0)
-    with models.lease("bundle"):
-        pass
-    replace_bundle(path, bundle_between(small_bundle, tmp_path, "new", "en", "fr"))
-    for _ in range(3):
-        with models.lease("bundle"):
-            pass
-    assert attempts == 2
 
 
 def test_a_removed_bundle_is_closed(folder: Path) -> None:
@@ -278,8 +273,7 @@ def test_a_removed_bundle_is_closed(folder: Path) -> None:
         used.translate([TEXT])
 
 
-def test_a_model_is_open_if_what_is_open_is_what_is_on_disk(small_bundle: Path, tmp_path: Path) -> None:
-    path = bundle_between(small_bundle, tmp_path, "bundle", "en", "fr")
+def test_a_model_is_open_if_what_is_open_is_what_is_on_disk(small_bundle: Path, path: Path, tmp_path: Path) -> None:
     models = workspace({"bundle": path})
     assert not models.is_open(models.model("bundle"))
     with models.lease("bundle"):

@@ -1,4 +1,4 @@
-"""Cases of the text layer that its two implementations share: what Python makes of them, with translators of sentences
+"""Texts that the two implementations of the text layer share: what Python makes of them, with translators of sentences
 whose output is recorded.
 
 Usage: ``python -m tests.web.text_cases``, from the root of the repository, whenever the text layer changes
@@ -6,18 +6,14 @@ Usage: ``python -m tests.web.text_cases``, from the root of the repository, when
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgeformer_runtime.text.block import Block
-from edgeformer_runtime.text.protected import protected_items
-from edgeformer_runtime.text.segmentation import sentence_spans
-from edgeformer_runtime.text.surface import finish
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translation import Translation
 from tests.runtime.text.attended import ReversingTranslator, UnfaithfulTranslator, WordTranslator
+from tests.web.rules import as_lines
 
 FILE = Path(__file__).parent / "cases" / "text.json"
 """Where the cases are."""
@@ -79,54 +75,6 @@ MARKUP = [
     "<p>the <b>dog</b>s run. <b>The</b> d<i>o</i>g.</p>",
     "<select><option label='the dog'>a red car<option>the dog</select><textarea placeholder='a car'>the dog</textarea>",
 ]
-SURFACE = [
-    ("The dog runs", "Le chien court.", "fr", {}),
-    ("The dog runs!", "Le chien court", "fr", {}),
-    ("the dog runs", "Le chien court", "fr", {}),
-    ("the dog runs", "Le chien court", "de", {}),
-    ("The dog runs", "le chien court", "fr", {}),
-    ("The dog...", "Le chien.", "fr", {}),
-    ("dogs, and", "chiens, et.", "fr", {}),
-    ("The dog:", "le chien", "fr", {}),
-    ("hello", "Hello?", "de", {}),
-    ("dogs etc", "chiens etc.", "fr", {}),
-    ("Is it?", "Est-ce", "fr", {}),
-    ("A dog.", "犬", "ja", {}),
-    ("THE DOG RUNS ON iPhone", "le chien court sur iPhone.", "fr", {"is_upper": True}),
-    ("iPhone runs", "IPhone court", "fr", {}),
-    ("The dog runs", "le chien le chien le chien le chien le chien", "fr", {}),
-    ("The dog runs.", "Le chien court chien court chien court chien court chien court", "fr", {}),
-    ("a a a a", "une une une une", "fr", {}),
-    ("the dog", "le chien.", "fr", {"match": False, "is_marked": True}),
-    ("the dog", "le chien !", "fr", {"is_marked": True}),
-    ("", "", "fr", {}),
-    ("x", " élan ", "fr", {}),
-    ("(A dog.)", "(Un chien)", "fr", {}),
-]
-PROTECTED = [
-    "see https://a.b/c_(d), http://x.y/z?q=1#a. and www.example.com!",
-    "john@example.com @john.doe @types/node #dog #2024dogs #2024 ##x",
-    "{{x}} {% if a %} ${x} %{x} #{x} {name} {} {a b} {n, number} {0,date,short} { price, number, ::currency/EUR }",
-    "{n, plural, =0 {no {x}} other {# {y}}} {n, plural, {broken {x}} {a, select, b {c}}",
-    "%s %1$s %5.2f %(n)d 100% 5% sure %L1 %1 50%d",
-    "$VAR $5.00 $x$ $x^2 + 1$ costs $5 and $6 $$a b$$",
-    "/usr/share/x ~/a.b ./a/ a/b and/or 1/2 README.md a.py.txt e.g. --help -x snake_case f() a.b.c() [1] [12] [1234]",
-    "<0>a</0> <00:01.500> :smile: 12:30:45 🙂👍🏽 👨\u200d👩\u200d👧 🇫🇷 ❤️ © ™ →",
-    "mail: a.b+c@d-e.fr. xhttp://a.b éhttps://c.d",
-]
-SENTENCES = [
-    ("en", "The dog runs. A car! Is it? Yes."),
-    ("en", "Mr. Smith and Mrs. Jones met at 5 p.m. They ran 3.5 km."),
-    ("en", "Version 1.2 of example.com is here. See Fig. 3."),
-    ("en", '"Hi there. How are you?" he said. Then he left.'),
-    ("en", "He left (it was late. Very late). We stayed."),
-    ("en", "J. S. Bach wrote it.[1] It is good."),
-    ("fr", "Le chien est là. « Bonjour. Ça va ? » Il part."),
-    ("de", "Am 3. Oktober kam Dr. Meier. Z. B. heute. Er ging!"),
-    ("en", "1. First item. And more\n2) Second item.\n  - Third one. x"),
-    ("en", "A line\r\nand another\u2028line.\x0bLast"),
-    ("zh", "你好。再见！好吗？"),
-]
 
 
 class MistakenTranslator(WordTranslator):
@@ -173,33 +121,14 @@ class Recorder:
         translator.translation = translation  # type: ignore[method-assign]
 
 
-def cases() -> dict[str, Any]:
+def cases() -> list[dict[str, Any]]:
     """All cases."""
-    return {
-        "translated": [
-            case
-            for format, texts in (("text", PLAIN), ("html", MARKUP))
-            for text in texts
-            for case in translated(format, text)
-        ],
-        "surface": [
-            {"source": source, "target": target, "language": language, **rules, "expected": change.apply(target)}
-            for source, target, language, given in SURFACE
-            for rules in [dict[str, Any](is_upper=False, match=True, is_marked=False, repeats=4) | given]
-            for change in [finish(source, target, language, **rules)]
-        ],
-        "protected": [
-            {"text": text, "expected": [item.text for item in protected_items(Block.plain(text))]} for text in PROTECTED
-        ],
-        "sentences": [
-            {
-                "language": language,
-                "text": text,
-                "expected": [text[start:end] for start, end in sentence_spans(text, language)],
-            }
-            for language, text in SENTENCES
-        ],
-    }
+    return [
+        case
+        for format, texts in (("text", PLAIN), ("html", MARKUP))
+        for text in texts
+        for case in translated(format, text)
+    ]
 
 
 def translated(format: Any, text: str) -> list[dict[str, Any]]:
@@ -215,7 +144,7 @@ def translated(format: Any, text: str) -> list[dict[str, Any]]:
 
 def content() -> str:
     """The content of the file."""
-    return json.dumps(cases(), ensure_ascii=False, indent=1) + "\n"
+    return as_lines(cases())
 
 
 if __name__ == "__main__":

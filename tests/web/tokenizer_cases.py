@@ -5,7 +5,6 @@ Usage: ``python -m tests.web.tokenizer_cases``, from the root of the repository,
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
@@ -17,6 +16,7 @@ from edgeformer_runtime.tokenizer.segmenter import Span
 from edgeformer_runtime.tokenizer.sentencepiece_file import SUFFIX, with_vocabulary
 from tests import spm
 from tests.conftest import ROOT
+from tests.web.rules import as_lines
 
 FOLDER = ROOT / "tests" / "web" / "cases"
 FILE = FOLDER / "tokenizers.json"
@@ -97,8 +97,7 @@ def cases() -> list[dict[str, Any]]:
 
 def content() -> str:
     """The content of the file."""
-    parts = ",\n".join(json.dumps(case, ensure_ascii=False) for case in cases())
-    return f"[\n{parts}\n]\n"
+    return as_lines(cases())
 
 
 def make_models() -> None:

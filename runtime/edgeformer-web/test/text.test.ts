@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import type { Manifest } from "../src/bundle/manifest.js";
+import { differences } from "../src/text/numbers.js";
 import { translatePage } from "../src/text/page.js";
 import { plainBlock, translateText } from "../src/text/plain.js";
 import { protectedItems } from "../src/text/protected.js";
@@ -22,24 +23,32 @@ interface Recorded {
   order: number[];
   share: number;
 }
-interface Cases {
-  translated: { format: "text" | "html"; text: string; sentences: Recorded[]; expected: string }[];
-  surface: {
-    source: string;
-    target: string;
-    language: string;
-    is_upper: boolean;
-    match: boolean;
-    repeats: number;
-    is_marked: boolean;
-    expected: string;
-  }[];
-  protected: { text: string; expected: string[] }[];
-  sentences: { language: string; text: string; expected: string[] }[];
+interface Case {
+  format: "text" | "html";
+  text: string;
+  sentences: Recorded[];
+  expected: string;
+}
+/** What goes in, and what must come out, by rule. */
+interface Rules {
+  surface: [
+    source: string,
+    target: string,
+    language: string,
+    expected: string,
+    rules?: { is_upper?: boolean; match?: boolean; is_marked?: boolean },
+  ][];
+  loops: [source: string, target: string, expected: string][];
+  placeholders: string[];
+  unprotected: string[];
+  protected: [text: string, expected: string[]][];
+  numbers: [source: string, target: string, languages: string, wrong: string[]][];
+  sentences: [language: string, text: string, expected: string[]][];
 }
 
-const FILE = new URL("../../../../tests/web/cases/text.json", import.meta.url);
-const cases: Cases = JSON.parse(readFileSync(FILE, "utf8"));
+const FOLDER = new URL("../../../../tests/web/cases/", import.meta.url);
+const cases: Case[] = JSON.parse(readFileSync(new URL("text.json", FOLDER), "utf8"));
+const rules: Rules = JSON.parse(readFileSync(new URL("rules.json", FOLDER), "utf8"));
 
 /** A tokenizer of words, whose ids are their places in a list that grows. */
 function wordTokenizer(): Tokenizer {
@@ -93,7 +102,7 @@ function recorded(sentences: readonly Recorded[]): SentenceTranslator {
   };
 }
 
-for (const [index, { format, text, sentences, expected }] of cases.translated.entries())
+for (const [index, { format, text, sentences, expected }] of cases.entries())
   test(`case ${index} is translated as in Python: ${text.slice(0, 60)}`, async () => {
     const translator = new TextTranslator(recorded(sentences));
     if (format === "text") {
@@ -109,29 +118,39 @@ for (const [index, { format, text, sentences, expected }] of cases.translated.en
   });
 
 test("the surface of a translation is that of its source, as in Python", () => {
-  for (const { source, target, language, is_upper, match, repeats, is_marked, expected } of cases.surface) {
-    const change = finish(source, target, language, {
-      isUpper: is_upper,
-      matches: match,
-      repeats,
-      isMarked: is_marked,
-    });
+  for (const [source, target, language, expected, changes = {}] of rules.surface) {
+    const { is_upper: isUpper = false, match: matches = true, is_marked: isMarked = false } = changes;
+    const change = finish(source, target, language, { isUpper, matches, repeats: 4, isMarked });
+    assert.equal(finished(change, target), expected, `${source} -> ${target}`);
+  }
+  for (const [source, target, expected] of rules.loops) {
+    const change = finish(source, target, "fr", { isUpper: false, matches: false, repeats: 4, isMarked: false });
     assert.equal(finished(change, target), expected, `${source} -> ${target}`);
   }
 });
 
 test("what is protected is what Python protects", () => {
-  for (const { text, expected } of cases.protected)
-    assert.deepEqual(
-      protectedItems(plainBlock(text)).map((item) => item.text),
-      expected,
-    );
+  const protectedIn = (text: string) => protectedItems(plainBlock(text)).map((item) => item.text);
+  for (const placeholder of rules.placeholders)
+    assert.deepEqual(protectedIn(`The ${placeholder} runs.`), [placeholder], placeholder);
+  for (const text of rules.unprotected) assert.deepEqual(protectedIn(text), [], text);
+  for (const [text, expected] of rules.protected) assert.deepEqual(protectedIn(text), expected, text);
+});
+
+test("numbers are compared as in Python", () => {
+  for (const [source, target, languages, wrong] of rules.numbers) {
+    const [own, other] = languages.split("-") as [string, string];
+    const { missing, surplus } = differences(source, target, [own, other]);
+    const groups = [...missing, ...surplus].flatMap(([group, count]) => Array<string>(count).fill(group));
+    assert.deepEqual(groups.sort(), [...wrong].sort(), `${source} -> ${target}`);
+  }
 });
 
 test("sentences are those of Python", () => {
-  for (const { language, text, expected } of cases.sentences)
+  for (const [language, text, expected] of rules.sentences)
     assert.deepEqual(
       sentenceSpans(text, language).map((span) => text.slice(...span)),
       expected,
+      text,
     );
 });

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,21 +12,9 @@ import pytest
 
 from tests.runtime.serve.http import Client, serving, wait_until
 from tests.runtime.serve.test_server import command, get, wait_until_ready
-from tests.runtime.test_workspace import bundle_between
 
 PAIR = b'"source":"en","target":"fr"'
 POST = b"POST /translate HTTP/1.1\r\nHost: x\r\n"
-
-
-@pytest.fixture(scope="module")
-def bundle(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return bundle_between(small_bundle, tmp_path_factory.mktemp("bundles"), "en-fr", "en", "fr")
-
-
-@pytest.fixture(scope="module")
-def client(bundle: Path) -> Iterator[Client]:
-    with serving(bundle) as client:
-        yield client
 
 
 def connect(client: Client) -> socket.socket:
@@ -199,15 +186,11 @@ def test_hostile_json_is_no_error_of_the_server(client: Client, value: bytes, st
 
 
 def test_names_of_files_neither_leave_their_folder_nor_become_headers(client: Client) -> None:
-    for name, kept in (
-        ("../../etc/passwd.txt", "passwd_fr.txt"),
-        ("..\\..\\x.txt", "x_fr.txt"),
-        ("a%0d%0aSet-Cookie: x=1.txt", "a_0d_0aSet-Cookie__x_1_fr.txt"),
-        ('a\\"; filename=b.txt', "a___filename_b_fr.txt"),
-    ):
+    for folder in ("../../", "..\\..\\"):
+        name = f"{folder}a%0d%0aSet-Cookie: x=1.txt"
         url = client.upload("/translate_file", name, b"7", source="en", target="fr").json["translatedFileUrl"]
         answer = client.get(url.removeprefix(client.url))
-        assert answer.headers["content-disposition"] == f'attachment; filename="{kept}"'
+        assert answer.headers["content-disposition"] == 'attachment; filename="a_0d_0aSet-Cookie__x_1_fr.txt"'
         assert "set-cookie" not in answer.headers
         assert answer.headers["content-type"] == "application/octet-stream"
     for path in ("..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/passwd", "%00", "%ff", "0" * 3000, f"{'0' * 36}.%2e%2e"):

@@ -36,7 +36,6 @@ from tests.runtime.serve import (
     test_v1,
 )
 from tests.runtime.serve.http import Client, logged_lines, serving, wait_until
-from tests.runtime.test_workspace import bundle_between
 
 TEXT = "The old dog runs."
 
@@ -204,14 +203,6 @@ NAMES = sorted(
     [setting.name for setting in fields(ServeSettings) if setting.name != "batch"]
     + [f"batch.{limit.name}" for limit in fields(BatchLimits)]
 )
-
-
-@pytest.fixture(scope="module")
-def folder(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bundles")
-    for name in ("de-en", "en-fr"):
-        bundle_between(small_bundle, folder, name, *name.split("-"))
-    return folder
 
 
 def changed(name: str, value: Any) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,20 +21,7 @@ from tests.runtime.serve.http import Answer, Client, serving
 from tests.runtime.test_workspace import bundle_between
 
 TEXT = "The old dog runs."
-
-
-@pytest.fixture(scope="module")
-def folder(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bundles")
-    for name in ("de-en", "en-fr", "fr-en", "en-zh"):
-        bundle_between(small_bundle, folder, name, *name.split("-"))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def client(folder: Path) -> Iterator[Client]:
-    with serving(folder) as client:
-        yield client
+BUNDLES = ("de-en", "en-fr", "fr-en", "en-zh")
 
 
 def translated(translator: Translator, *texts: str, **changes: Any) -> list[str]:

@@ -14,7 +14,6 @@ from edgeformer_runtime import Translator
 from edgeformer_runtime.text import TextTranslator
 from tests.npm import node_with
 from tests.runtime.serve.http import Client, serving
-from tests.runtime.test_workspace import bundle_between
 
 pytestmark = pytest.mark.slow
 
@@ -39,12 +38,10 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def client(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    folder = tmp_path_factory.mktemp("bundles")
-    bundle_between(small_bundle, folder, "en-fr", "en", "fr")
+def client(bundle: Path, folder: Path) -> Iterator[Client]:
     keys = folder / "keys"
     keys.write_text("secret\n", encoding="utf-8")
-    with serving(folder / "en-fr", api_keys=keys) as client:
+    with serving(bundle, api_keys=keys) as client:
         yield client
 
 

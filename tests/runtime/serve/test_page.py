@@ -16,9 +16,9 @@ from edgeformer_runtime.serve.api import libretranslate
 from edgeformer_runtime.text import TextTranslator
 from tests.npm import node_with
 from tests.runtime.serve.http import Client, serving
-from tests.runtime.test_workspace import bundle_between
 
 TEXT = "The old dog runs."
+BUNDLES = ("de-en", "en-fr", "fr-en")
 CONTRASTS = """() => {
     const numbers = color => color.match(/[\\d.]+/g).map(Number);
     const luminance = color => numbers(color).slice(0, 3).map(value => value / 255)
@@ -47,20 +47,6 @@ CONTRASTS = """() => {
 """JavaScript that returns the contrast of each visible text with what is behind it, as WCAG defines it."""
 FASTER = "{ const wait = setTimeout; window.setTimeout = (work, time) => wait(work, time / 20); }"
 """JavaScript that lets the page wait less for further keys."""
-
-
-@pytest.fixture(scope="module")
-def folder(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bundles")
-    for name in ("de-en", "en-fr", "fr-en"):
-        bundle_between(small_bundle, folder, name, *name.split("-"))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def client(folder: Path) -> Iterator[Client]:
-    with serving(folder) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

@@ -16,14 +16,8 @@ from starlette.requests import Request
 from edgeformer_runtime.serve.batching import BatchReport, QueueFullError
 from edgeformer_runtime.serve.metrics import Metrics
 from tests.runtime.serve.http import Answer, Client, logged_lines, serving, wait_until
-from tests.runtime.test_workspace import bundle_between
 
 TEXT = "The old dog runs."
-
-
-@pytest.fixture(scope="module")
-def bundle(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return bundle_between(small_bundle, tmp_path_factory.mktemp("bundles"), "en-fr", "en", "fr")
 
 
 @pytest.fixture(scope="module")

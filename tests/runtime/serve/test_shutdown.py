@@ -21,13 +21,6 @@ from edgeformer_runtime.serve.server import Server
 from edgeformer_runtime.serve.settings import BatchLimits
 from tests.runtime.serve.http import serving, wait_until
 from tests.runtime.serve.test_server import command, get, wait_until_ready
-from tests.runtime.test_workspace import bundle_between
-from tests.store import COMMITTED
-
-
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return bundle_between(COMMITTED / "fp32", tmp_path_factory.mktemp("bundles"), "bundle", "en", "fr")
 
 
 def send(connection: HTTPConnection, *texts: str, **fields: Any) -> None:
@@ -91,7 +84,7 @@ def test_what_takes_longer_than_the_time_to_shut_down_is_refused(bundle: Path) -
     with serving(bundle, batch=limits, shutdown_seconds=1, max_beam=32) as client:
         connection = HTTPConnection(client.url.removeprefix("http://"), timeout=60)
         send(connection, *["The old dog runs near the house."] * 500, options={"beam_size": 32, "min_length": 30})
-        wait_until(lambda: client.waiting("bundle"))
+        wait_until(lambda: client.waiting("en-fr"))
         began = time.monotonic()
     assert time.monotonic() - began < 10
     status, response, content = answered(connection)

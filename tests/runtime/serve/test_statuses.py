@@ -13,7 +13,6 @@ import pytest
 
 from edgeformer_runtime.serve.batching import QueueFullError
 from tests.runtime.serve.http import Answer, Client, half_a_request, serving
-from tests.runtime.test_workspace import bundle_between
 
 PAIR = {"source": "en", "target": "fr"}
 FIELDS: dict[str, dict[str, Any]] = {
@@ -29,24 +28,17 @@ Statuses = dict[str, set[str]]
 
 
 @pytest.fixture(scope="module")
-def bundles(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bundles")
-    bundle_between(small_bundle, folder, "en-fr", "en", "fr")
-    (folder / "keys").write_text("good\nslow 1\n", encoding="utf-8")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def statuses(bundles: Path) -> Statuses:
+def statuses(bundle: Path, folder: Path) -> Statuses:
     """Statuses that routes were seen to answer."""
+    (folder / "keys").write_text("good\nslow 1\n", encoding="utf-8")
     seen: Statuses = defaultdict(set)
     settings: dict[str, Any] = {
-        "api_keys": bundles / "keys",
+        "api_keys": folder / "keys",
         "max_body": 2000,
         "max_upload": 2000,
-        "suggestions": bundles / "suggestions",
+        "suggestions": folder / "suggestions",
     }
-    with serving(bundles / "en-fr", metrics_token="token", **settings) as client:
+    with serving(bundle, metrics_token="token", **settings) as client:
         for path in FIELDS:
             for status in answers(client, path):
                 seen[path].add(str(status))
@@ -61,8 +53,8 @@ def statuses(bundles: Path) -> Statuses:
                 seen[path].add(str(client.get(path).status))
         client.context.is_draining = True
         seen["/ready"].add(str(client.get("/ready").status))
-    settings = {"request_seconds": 0.3, "suggestions": bundles / "suggestions"}
-    with serving(bundles / "en-fr", **settings) as client, ThreadPoolExecutor() as pool:
+    settings = {"request_seconds": 0.3, "suggestions": folder / "suggestions"}
+    with serving(bundle, **settings) as client, ThreadPoolExecutor() as pool:
         for path, late in zip(FIELDS, pool.map(lambda path: late_status(client, path), FIELDS), strict=True):
             seen[path].add(late)
     return seen
@@ -117,8 +109,8 @@ def late_status(client: Client, path: str) -> str:
         return connection.recv(65536).decode().split()[1]
 
 
-def test_the_statuses_of_every_route_are_listed(bundles: Path, statuses: Statuses) -> None:
-    with serving(bundles / "en-fr") as client:
+def test_the_statuses_of_every_route_are_listed(bundle: Path, statuses: Statuses) -> None:
+    with serving(bundle) as client:
         paths = client.get("/openapi.json").json["paths"]
     listed = {
         path: set(operation["responses"]) for path, operations in paths.items() for operation in operations.values()

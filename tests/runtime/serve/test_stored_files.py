@@ -46,7 +46,15 @@ def test_the_oldest_files_of_a_client_and_of_all_make_room(tmp_path: Path) -> No
     assert refused.value.status == 413
 
 
-@pytest.mark.parametrize(("name", "kept"), [("\x00.txt", "__fr.txt"), ("\u202etxt.exe.txt", "_txt.exe_fr.txt")])
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("\x00.txt", "__fr.txt"),
+        ("\u202etxt.exe.txt", "_txt.exe_fr.txt"),
+        ('a"; filename=b.txt', "a___filename_b_fr.txt"),
+        ("a\r\nSet-Cookie: x=1.txt", "a__Set-Cookie__x_1_fr.txt"),
+    ],
+)
 def test_names_have_letters_digits_and_few_signs(tmp_path: Path, name: str, kept: str) -> None:
     assert StoredFiles(tmp_path, 9, 9).store("client", name, "fr", b"x").partition(".")[2] == kept
 

@@ -26,15 +26,6 @@ from tests.runtime.text.test_markup import ANY_HTML
 TEXTS = ["The old dog runs.", "two men play\n\nA café, 14 times!", "", "7"]
 
 
-@pytest.fixture(scope="module")
-def client(small_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    folder = tmp_path_factory.mktemp("bundles")
-    for name in ("de-en", "en-fr"):
-        bundle_between(small_bundle, folder, name, *name.split("-"))
-    with serving(folder) as client:
-        yield client
-
-
 def ask(client: Client, **fields: Any) -> Answer:
     return client.json("/v1/translate", {"texts": TEXTS, "source": "en", "target": "fr", **fields})
 

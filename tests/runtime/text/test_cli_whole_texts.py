@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -63,18 +62,6 @@ class TestLines:
         assert sorted(path.name for path in tmp_path.iterdir()) == ["latin"]
         assert "must be from -10 to 10" in error("translate", small_bundle, *mode, "--length-penalty", "nan", stdin=b"")
         assert "surrogate" in error("translate", small_bundle, *mode, "caf\udce9")
-
-    def test_a_line_of_a_pipe_waits_for_no_other(self, small_bundle: Path, mode: tuple[str, ...]) -> None:
-        command = [sys.executable, "-c", "from edgeformer.cli import main; main()", "translate", small_bundle, *mode]
-        with subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-            assert process.stdin
-            assert process.stdout
-            for line in (b"The old dog.\n", b"The sea.\n"):
-                process.stdin.write(line)
-                process.stdin.flush()
-                assert process.stdout.readline().strip()
-            process.stdin.close()
-            assert process.wait(60) == 0
 
 
 def test_without_the_library_for_sentences_it_is_said_once(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:

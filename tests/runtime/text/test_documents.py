@@ -531,7 +531,7 @@ class TestHostileFiles:
         for piece in odd:
             for suffix in (".md", ".txt", ".srt", ".po"):
                 with suppress(DataError):
-                    translated(f"a{suffix}", piece * (8_000 // len(piece)))
+                    translated(f"a{suffix}", piece * (2_000 // len(piece)))
         translated("a.srt", "0 --> 1\n" + "a dog\n" * 1000)
         translated("a.md", f"{' ' * 50_000}a\n")
 

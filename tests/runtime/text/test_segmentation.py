@@ -20,6 +20,7 @@ from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
 from tests.runtime.text.attended import WordTranslator
 from tests.runtime.text.copies import join
+from tests.web.rules import RULES
 
 PIECES = [
     *("Dr. Who runs.", "HELLO WORLD", "a", "{x}", "%s", "https://a.b/c?d=e.", ":smile:", "J.\xa0S. x", "1. "),
@@ -59,28 +60,9 @@ def test_what_is_between_sentences_is_kept(text_translator: TextTranslator, text
     assert text[source_end:] == result.text[target_end:]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("Mr. Smith runs. It rains!  Really?", ["Mr. Smith runs.", "It rains!", "Really?"]),
-        ("One.\nTwo.\r\n\r\n  Three.", ["One.", "Two.", "Three."]),
-        ("1\tA dog. A cat\t\tA cow\n", ["1", "A dog.", "A cat", "A cow"]),
-        ("- a dog\n* a cat\n2) a cow\n  • a pig", ["a dog", "a cat", "a cow", "a pig"]),
-        ("> quoted text\n## A title", ["quoted text", "A title"]),
-        ("It costs 3.5 kg. Yes.", ["It costs 3.5 kg.", "Yes."]),
-        ("J.\xa0Smith sings.\u3000He dances.", ["J.\xa0Smith sings.", "He dances."]),
-        ("  \n\t", []),
-        ("", []),
-    ],
-)
-def test_sentences(text: str, expected: list[str]) -> None:
-    assert sentences(text) == expected
-
-
-def test_sentences_of_other_scripts() -> None:
-    assert sentences("你好。我是人。好吗？", "zh") == ["你好。", "我是人。", "好吗？"]
-    assert sentences("नमस्ते। कैसे हो?", "hin_Deva") == ["नमस्ते।", "कैसे हो?"]
-    assert sentences("Hello. You.", "no-such-language") == ["Hello.", "You."]
+@pytest.mark.parametrize(("language", "text", "expected"), RULES["sentences"])
+def test_sentences(language: str, text: str, expected: list[str]) -> None:
+    assert sentences(text, language) == expected
 
 
 def test_without_sentencex_lines_are_sentences_and_a_warning_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import html
 import math
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_manifest
 from tests.runtime.text.attended import text_translator as word_translator
 from tests.runtime.text.copies import join
+from tests.web.rules import RULES
 
 TEXT = "The old dog runs 350 times near the sea. The green river sings.\n\n- the machine\n- 42\n"
 
@@ -192,61 +194,11 @@ class TestCapitals:
         assert TextTranslator(translator).split("The NATO dog").sentences == ["The NATO dog"]
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "language", "expected"),
-    [
-        ("dog", "Chien.", "fr", "chien"),
-        ("Dog", "Chien.", "fr", "Chien"),
-        ("Dog.", "Chien.", "fr", "Chien."),
-        ("The dog runs!", "Le chien court", "fr", "Le chien court\u00a0!"),
-        ("The dog runs?", "狗跑", "zh", "狗跑？"),
-        ("你好。", "Hello", "en", "Hello."),
-        ("the dog and so on", "Le chien etc.", "fr", "le chien etc."),
-        ("in the U.S.", "Aux U.S.", "fr", "aux U.S."),
-        ("the dog,", "Le chien.", "fr", "le chien,"),
-        ("the dog", "Hund.", "de", "Hund"),
-        ("Yes...", "Oui...", "fr", "Oui..."),
-        ("Open File...", "Ouvrir.", "fr", "Ouvrir..."),
-        ("Loading…", "Chargement", "fr", "Chargement…"),
-        ("the man said “yes.”", "L'homme a dit « oui. »", "fr", "l'homme a dit « oui. »"),
-        ("The dog", "les USA", "fr", "Les USA"),
-        ("dog", "", "fr", ""),
-        ("hello", "Pronto?", "it", "pronto"),
-        ("is it", "È vero?", "it", "è vero?"),
-        (
-            "iPhone cases are cheap.",
-            "Les coques d'iPhone sont bon marché.",
-            "fr",
-            "Les coques d'iPhone sont bon marché.",
-        ),
-        ("eBay sells cars.", "eBay vend des voitures.", "fr", "eBay vend des voitures."),
-        ("The new iPhone.", "iPhone neuf.", "fr", "iPhone neuf."),
-        ("a burger of McDonald", "McDonald et son burger", "fr", "McDonald et son burger"),
-        ("my friend Paul came", "Paul, mon ami, est venu", "fr", "Paul, mon ami, est venu"),
-        ("McDonald sells it.", "McDonald le vend.", "fr", "McDonald le vend."),
-        ("DVDs are old.", "les DVD sont vieux.", "fr", "Les DVD sont vieux."),
-        ("Hello.", "こんにちは。", "ja", "こんにちは。"),
-        ("The dog", "ßa ist", "de", "ßa ist"),  # a letter that two capitals stand for
-        ("dog", "İki köpek", "tr", "İki köpek"),
-        ("the dog runs", "I run", "en", "I run"),
-        ("dog", "L'eau", "fr", "l'eau"),
-        ("sea", "À la mer", "fr", "à la mer"),
-        ("The dog", " les chiens", "fr", " Les chiens"),
-        ("the dog;", "le chien", "fr", "le chien;"),
-        ("the dog:", "le chien.", "fr", "le chien:"),
-        ("the (dog),", "le (chien)", "fr", "le (chien)"),
-        ("the (dog).", "le (chien)", "fr", "le (chien)"),
-        ("the dog", "le chien !", "fr", "le chien !"),
-        ("dog", "chien !", "fr", "chien"),
-        ("Yes…", "Oui", "ja", "Oui…"),
-        ("Yes....", "Oui !", "fr", "Oui !"),
-    ],
-)
-def test_first_letter_and_final_punctuation_are_those_of_the_source(
-    source: str, target: str, language: str, expected: str
-) -> None:
-    change = finish(source, target, language, is_upper=False, match=True, repeats=4)
-    assert change.apply(target) == expected
+@pytest.mark.parametrize("case", RULES["surface"])
+def test_first_letter_and_final_punctuation_are_those_of_the_source(case: list[Any]) -> None:
+    source, target, language, expected, *changes = case
+    rules = {"is_upper": False, "match": True, "repeats": 4, **dict(*changes)}
+    assert finish(source, target, language, **rules).apply(target) == expected
 
 
 @pytest.mark.parametrize(("language", "expected"), [("fr", "."), ("", "."), ("zh", "。"), ("hi", "।"), ("ur", "۔")])
@@ -256,23 +208,7 @@ def test_a_period_is_that_of_the_language_in_any_country(language: str, expected
         assert finish("A dog.", "x", code, is_upper=False, match=True, repeats=0).apply("x") == f"X{expected}"
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "expected"),
-    [
-        ("dog", "chien chien chien chien chien", "chien"),
-        ("a dog", "un un chien, un chien, un chien, un chien, un", "un un chien,"),
-        ("ha ha ha ha ha", "ha ha ha ha ha", "ha ha ha ha ha"),
-        ("it is 1000000000", "c'est 1000000000", "c'est 1000000000"),
-        ("well ......", "bien ........", "bien ........"),
-        ("black", "Schwarz Schwarz Schwarz", "Schwarz"),
-        ("never", "nunca jamás, nunca jamás, nunca jamás.", "nunca jamás"),
-        ("bye bye bye", "adieu adieu adieu", "adieu adieu adieu"),
-        ("a dog", "un chien chien chien", "un chien chien chien"),
-        ("books", "buku-buku", "buku-buku"),
-        ("increasingly", "cada vez " * 30 + "cada", "cada vez"),
-        ("dog dog", "le chien et le chat et le chien et le chat", "le chien et le chat et le chien et le chat"),
-    ],
-)
+@pytest.mark.parametrize(("source", "target", "expected"), RULES["loops"])
 def test_loops_are_shortened_to_one_copy(source: str, target: str, expected: str) -> None:
     assert finish(source, target, "fr", is_upper=False, match=False, repeats=4).apply(target) == expected
     assert finish(source, target, "fr", is_upper=False, match=False, repeats=0).apply(target) == target
