@@ -34,6 +34,10 @@ if TYPE_CHECKING:
         "--nbest", type=click.IntRange(1), help="Translations to keep per source sentence. Default: 1."
     ),
     length_penalty=options.length_penalty,
+    closest=click.option(
+        "--closest", is_flag=True, help="Keep the hypothesis closest to the reference, by sentence BLEU."
+    ),
+    tokenize=click.option("--tokenize", default="13a", show_default=True, help="sacreBLEU tokenizer for --closest."),
     max_batch_tokens=options.batch_tokens,
 )
 @options.group(
@@ -76,6 +80,9 @@ def distill(
 
     if out.exists() and not out.is_dir():
         raise ConfigError(f"`{out}` is a file; choose a folder with --out.")
+    tokenize = settings.pop("tokenize")
+    if settings.pop("closest"):
+        settings["closest"] = tokenize
     translator, workers = _opened(teacher, engine, cluster)
     begin, done = time.perf_counter(), 0
     try:

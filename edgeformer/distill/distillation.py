@@ -33,6 +33,7 @@ from edgeformer.distill.folder import (
     writing,
 )
 from edgeformer.errors import ConfigError, DataError
+from edgeformer.quality.scores import sentence_bleu
 from edgeformer_runtime.bundle.open import file_sha256
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.distributed.block_folder import BlockFolder
@@ -145,6 +146,11 @@ def _begin(
         **{"beam_size": defaults.beam_size, "length_penalty": defaults.length_penalty, **settings},
     )
     teacher.options(beam_size=job.beam_size, length_penalty=job.length_penalty, n_best=job.n_best).verify()
+    if job.closest and (job.n_best > 1 or job.beam_size == 1):
+        raise ConfigError(
+            "`closest` picks one of several hypotheses: it needs `beam_size` of at least 2 and `n_best` of 1."
+        )
+    _chooser(job)
     corpus = load_corpus(recipe.data, data_dir)
     for side in ("source", "target"):
         language = getattr(corpus, f"{side}_language") or getattr(recipe, f"{side}_language")
@@ -201,6 +207,19 @@ def _finish(out: Path, progress: Progress, folder: BlockFolder) -> CorpusReport:
     return report
 
 
+Chooser = Callable[[list[str], str], list[str]]
+"""Picks the hypotheses to keep, of those given best first, with the reference as second argument."""
+
+
+def _chooser(job: Job) -> Chooser:
+    if not job.closest:
+        return lambda texts, original: texts[: job.n_best]
+    bleu = sentence_bleu(job.closest)
+    return lambda texts, original: [
+        max(texts, key=lambda text: bleu(text, original))
+    ]  # ties go to the better hypothesis
+
+
 def _distilled(teacher: Translator, pairs: Sequence[Pair], *, job: Job, max_batch_tokens: int) -> bytes:
     """Translate the sources of a block, except those with more tokens than the teacher accepts; return a
     :class:`~edgeformer.distill.folder.Block` as JSON."""
@@ -210,12 +229,12 @@ def _distilled(teacher: Translator, pairs: Sequence[Pair], *, job: Job, max_batc
     translated = teacher.translate(
         sources,
         return_scores=False,
-        n_best=job.n_best,
+        n_best=job.beam_size if job.closest else job.n_best,
         beam_size=job.beam_size,
         length_penalty=job.length_penalty,
         max_batch_tokens=max_batch_tokens,
     )
-    translations = dict(zip(sources, translated, strict=True))
+    translations, choose = dict(zip(sources, translated, strict=True)), _chooser(job)
     chosen: list[Pair] = []
     long = unfinished = 0
     for source, target in pairs:
@@ -225,5 +244,5 @@ def _distilled(teacher: Translator, pairs: Sequence[Pair], *, job: Job, max_batc
         texts = [text for text in texts if text.strip()]
         long += translation is None
         unfinished += translation is not None and not texts
-        chosen += [(source, text) for text in texts or [target]]
+        chosen += [(source, text) for text in (choose(texts, target) if texts else [target])]
     return msgspec.json.encode(Block(pairs=chosen, too_long=long, unfinished=unfinished))

@@ -38,6 +38,9 @@ class Job(msgspec.Struct, kw_only=True, frozen=True):
     """Exponent of the length by which a score is divided."""
     n_best: int = 1
     """Translations kept of each source, best first."""
+    closest: str = ""
+    """If set, keep the one translation of the beam that is closest to the original target, by sentence BLEU with this
+    tokenizer of sacreBLEU (sequence-level interpolation)."""
 
 
 class Block(msgspec.Struct, kw_only=True, frozen=True):

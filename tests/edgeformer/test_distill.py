@@ -174,6 +174,20 @@ def test_several_translations_of_each(folder: Path, small_bundle: Path, translat
     assert len(expected) > len(original().train)
 
 
+def test_the_closest_of_the_beam(folder: Path, small_bundle: Path, translator: Translator) -> None:
+    from sacrebleu import sentence_bleu  # type: ignore[attr-defined, unused-ignore]
+
+    distilled(small_bundle, "out", "--closest")
+    lines = (folder / "out/train.target").read_text(encoding="utf-8").splitlines()
+    others, found = 0, usable(translator, n_best=4)
+    for (source, target), line in zip(original().train, lines, strict=True):
+        texts = found[source]
+        bleu = [sentence_bleu(text, [target]).score for text in texts]
+        assert line == (texts[bleu.index(max(bleu))] if texts else target)
+        others += line != next(iter(texts), target)
+    assert others > 5, "not merely the best"
+
+
 @pytest.mark.parametrize("last", [10, *(pytest.param(last, marks=pytest.mark.slow) for last in (1, 3, 4, 8, 13))])
 def test_killed_at_any_point_it_ends_with_the_same_bytes(
     folder: Path, whole: tuple[Path, dict[str, Any]], small_bundle: Path, last: int
@@ -320,10 +334,7 @@ def test_another_teacher_is_refused(begun: Path, small_bundle: Path, small_bundl
     [
         (("--beam", "2"), "`--beam` was 4 and is now 2"),
         (("--nbest", "2"), "`--nbest` was 1 and is now 2"),
-        (
-            ("--length-penalty", "0.5", "--nbest", "2"),
-            "`--nbest` was 1 and is now 2; `--length-penalty` was 1.0 and is now 0.5",
-        ),
+        (("--length-penalty", "0.5", "--closest"), "`--length-penalty` was 1.0 and is now 0.5; `--closest` was ''"),
         (("recipe.toml", "--set", "data.max_words=9"), "another recipe, which differs in `data.max_words`"),
     ],
 )
@@ -368,6 +379,8 @@ def test_mistakes_are_told_before_the_work(folder: Path, small_bundle: Path, tmp
     assert "--set needs RECIPE" in error("distill", small_bundle, "--out", "out", "--resume", "--set", "a=1", code=2)
     assert "is a file" in error(*recipe, "text.tsv")
     assert "`--nbest` must be at most `--beam` (2)" in error(*recipe, "out", "--beam", "2", "--nbest", "3")
+    assert "`--closest` picks one of several hypotheses" in error(*recipe, "out", "--nbest", "2", "--closest")
+    assert "`--tokenize` must be one of" in error(*recipe, "out", "--closest", "--tokenize", "klingon")
     assert "Bundle `nothing` does not exist" in error("distill", "nothing", "recipe.toml", "--out", "out")
     german = edit_manifest(copy_of(small_bundle, tmp_path / "german"), lambda tree: tree.update(target_language="de"))
     message = error("distill", german, "recipe.toml", "--out", "out")
