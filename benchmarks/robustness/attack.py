@@ -63,6 +63,7 @@ class Row(msgspec.Struct):
     show_default=True,
     help="Folder for bundles that --case keeps.",
 )
+@click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Processes that use bundles.")
 @click.option("--seconds", default=20.0, show_default=True, help="Time limit of a case.")
 @click.option(
     "--memory", default=1024, show_default=True, type=click.IntRange(1), help="Limit of memory of a case, in MiB."
@@ -74,6 +75,7 @@ def main(
     mutations: int,
     seed: int,
     out: Path,
+    workers: int,
     seconds: float,
     memory: int,
     single: str | None,
@@ -89,7 +91,7 @@ def main(
     """
     if not sys.platform.startswith("linux"):
         raise ConfigError("This measures memory in a way that only Linux has.")
-    limits = {"seconds": seconds, "memory_mib": memory}
+    limits = {"workers": workers, "seconds": seconds, "memory_mib": memory}
     if single is not None:
         sys.exit(_reproduced(_case(single, seed), out, **limits))
     rows: dict[str, Row] = {}

@@ -56,7 +56,9 @@ def _planted(number: int) -> CaseResult:
 
 def test_every_kind_of_defect_is_recognized() -> None:
     cases = (Case("manifest", number) for number in range(6))
-    found = {case.number: result for case, result in pool.results(cases, seconds=3, memory_mib=50, entry=planted)}
+    found = {
+        case.number: result for case, result in pool.results(cases, workers=2, seconds=3, memory_mib=50, entry=planted)
+    }
     assert {number: result.outcome for number, result in found.items()} == {
         0: Outcome.CRASHED,
         1: Outcome.HUNG,
