@@ -71,6 +71,12 @@ def test_a_reader_that_has_enough_ends_the_command_quietly(small_bundle: Path, t
     assert (done.stdout.count(b"\n"), done.stderr) == (1, b"1\n")
 
 
+def test_the_module_is_the_command_line() -> None:
+    done = subprocess.run([sys.executable, "-m", "edgeformer", "unknown"], capture_output=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"Usage: python -m edgeformer ")
+
+
 def test_arguments_are_utf8_in_a_locale_without(small_bundle: Path) -> None:
     done = shell('"$@"', "translate", small_bundle, "été", "--json", **ASCII)
     assert json.loads(done.stdout)["source"] == "été"
