@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import re
 import sys
-import zipfile
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -22,6 +20,7 @@ from edgeformer_runtime.text.documents.files import translate_content
 from edgeformer_runtime.text.glossary import Glossary
 from edgeformer_runtime.text.segmentation import SentenceLimit, fitting_spans, sentence_spans
 from tests.runtime.text.attended import text_translator
+from tests.runtime.text.test_documents import docx
 
 ROOM = str(edgeformer_runtime.__path__[0])
 GROWTH = 4
@@ -73,14 +72,6 @@ def joined(text: str, **options: Any) -> int:
 def test_joining_is_linear_in_elements(make: Callable[[int], str], word_details: bool) -> None:
     small, large = (joined(make(count), word_details=word_details) for count in (60, 60 * GROWTH))
     assert large < MAX_GROWTH * small
-
-
-def docx(body: str) -> bytes:
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as packed:
-        name = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-        packed.writestr("word/document.xml", f'<w:document xmlns:w="{name}"><w:body>{body}</w:body></w:document>')
-    return stream.getvalue()
 
 
 RUN = "<w:r><w:t>7 </w:t></w:r>"
