@@ -87,7 +87,8 @@ def staged_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
         incoming, outgoing = name / "incoming", name / OUTGOING
         incoming.mkdir()
         yield incoming
-        sync_tree(incoming)
+        for written in (*incoming.rglob("*"), incoming):
+            sync(written)
         if not overwrite and path.exists():
             path.rmdir()  # fails if the folder has been filled in the meantime
         if not path.exists():
@@ -237,13 +238,6 @@ def sync(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
-
-
-def sync_tree(folder: Path) -> None:
-    """Wait until a folder and everything in it is on the disk."""
-    for path in folder.rglob("*"):
-        sync(path)
-    sync(folder)
 
 
 def make_folder(folder: Path) -> None:

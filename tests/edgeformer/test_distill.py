@@ -381,7 +381,7 @@ def test_mistakes_are_told_before_the_work(folder: Path, small_bundle: Path, tmp
     assert "`--nbest` must be at most `--beam` (2)" in error(*recipe, "out", "--beam", "2", "--nbest", "3")
     assert "`--closest` picks one of several hypotheses" in error(*recipe, "out", "--nbest", "2", "--closest")
     assert "`--tokenize` must be one of" in error(*recipe, "out", "--closest", "--tokenize", "klingon")
-    assert "Bundle `nothing` does not exist" in error("distill", "nothing", "recipe.toml", "--out", "out")
+    assert "`nothing` does not exist" in error("distill", "nothing", "recipe.toml", "--out", "out")
     german = edit_manifest(copy_of(small_bundle, tmp_path / "german"), lambda tree: tree.update(target_language="de"))
     message = error("distill", german, "recipe.toml", "--out", "out")
     assert message == "The teacher's target language is `de`, but the corpus's is `fr`; choose another corpus."

@@ -63,7 +63,11 @@ def open_plain(path: Path) -> BufferedReader:
     Raises:
         OSError: the file cannot be read, or is not a plain file.
     """
-    return os.fdopen(_descriptor(path)[0], "rb")
+    descriptor = os.open(path, os.O_RDONLY | _FLAGS)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(None, "not a plain file")
+    return os.fdopen(descriptor, "rb")
 
 
 def read_plain(path: Path, limit: int) -> bytes:
@@ -73,19 +77,9 @@ def read_plain(path: Path, limit: int) -> bytes:
         BundleError: the file is longer.
         OSError: the file cannot be read, or is not a plain file.
     """
-    descriptor, size = _descriptor(path)
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
+    with open_plain(path) as file:
+        size = os.fstat(file.fileno()).st_size
         data = b"" if size > limit else file.read(size + 1)
     if max(size, len(data)) > limit:
         raise BundleError(f"Bundle `{path.parent}`: `{path.name}` has more than {limit:,} bytes, the limit.")
     return data
-
-
-def _descriptor(path: Path) -> tuple[int, int]:
-    """Open a plain file, and return its descriptor and size."""
-    descriptor = os.open(path, os.O_RDONLY | _FLAGS)
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode):
-        os.close(descriptor)
-        raise OSError(None, "not a plain file")
-    return descriptor, status.st_size

@@ -82,8 +82,7 @@ class TextFormat(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
         """
         codes = []
         for name, code, known in zip(("source_language", "target_language"), given, self.between(*own), strict=True):
-            only = next(iter(known)) if len(known) == 1 else ""
-            codes.append((matching_code(code, known) if known else code) if code else only)
+            codes.append(meant_code(code, known))
             if codes[-1] is None:
                 raise OptionError(f"`{name}` must be one of {', '.join(sorted(known))}, but is `{code}`.")
         return codes[0] or "", codes[1] or ""
@@ -105,6 +104,14 @@ class TextFormat(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
 def public_code(code: str) -> str:
     """The code that people see for a model's."""
     return ALIASES.get(code, code)
+
+
+def meant_code(code: str, known: Collection[str]) -> str | None:
+    """Return the code among ``known`` that a caller means, the only one if none is given; ``None`` if it has no such
+    language. Any code may be meant if none is known."""
+    if not code:
+        return next(iter(known)) if len(known) == 1 else ""
+    return matching_code(code, known) if known else code
 
 
 def matching_code(code: str, known: Collection[str]) -> str | None:

@@ -11,7 +11,7 @@ from edgeformer_runtime.bundle.manifest import Manifest, decode_manifest
 from edgeformer_runtime.bundle.open import not_a_bundle
 from edgeformer_runtime.bundle.plain_files import read_plain, reading
 from edgeformer_runtime.bundle.provenance import Origin
-from edgeformer_runtime.bundle.text_format import matching_code
+from edgeformer_runtime.bundle.text_format import meant_code
 from edgeformer_runtime.contract import DECODER_FILE, MANIFEST_FILE
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.limits import MAX_MANIFEST_BYTES
@@ -79,10 +79,7 @@ class Model:
 
     def pair(self, source: str, target: str) -> tuple[str, str]:
         """Return the model's codes of two languages: those that are empty become the only ones."""
-        return (
-            matching_code(source, self.sources) or source or _only(self.sources),
-            matching_code(target, self.targets) or target or _only(self.targets),
-        )
+        return meant_code(source, self.sources) or source, meant_code(target, self.targets) or target
 
 
 def is_named(path: Path) -> bool:
@@ -139,10 +136,6 @@ def read_models(paths: Mapping[str, Path], known: Mapping[str, Model]) -> dict[s
             if before is not None:
                 models[name] = before
     return models
-
-
-def _only(codes: frozenset[str]) -> str:
-    return next(iter(codes)) if len(codes) == 1 else ""
 
 
 def _languages(name: str, manifest: Manifest) -> tuple[frozenset[str], frozenset[str]]:
