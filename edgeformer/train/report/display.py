@@ -58,7 +58,8 @@ class TrainingDisplay:
 
     def final(self, validation: Validation, steps: Iterable[int]) -> None:
         """Print the figures of the final model, the mean of several checkpoints."""
-        self.line(f"final model, mean of steps {', '.join(map(str, steps))}: {_figures(validation)}")
+        of = f"step {steps[0]:,}" if len(steps) == 1 else f"mean of steps {', '.join(map(str, steps))}"
+        self.line(f"final model, {of}: {_figures(validation)}")
 
     def line(self, text: str) -> None:
         """Print one line above the bar."""

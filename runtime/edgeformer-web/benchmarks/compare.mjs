@@ -29,7 +29,7 @@ export const ENGINES = {
     const { openTranslator, openWorkerTranslator } = await import(`${engine}/dist/index.js`);
     const open = typeof Worker === "undefined" ? openTranslator : openWorkerTranslator;
     const translator = await open(`${model}/`);
-    return async (text) => (await translator.translate(text)).text;
+    return async (text) => (await translator.translate(text, { beamSize: 1 })).text;
   },
   bergamot: async (engine, model, names) => {
     const { LatencyOptimisedTranslator, TranslatorBacking } = await import(`${engine}/translator.js`);
