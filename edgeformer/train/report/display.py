@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -56,8 +56,8 @@ class TrainingDisplay:
         """Print the figures of a validation."""
         self.line(f"step {validation.step}  {_figures(validation)}{'  best' if is_best else ''}")
 
-    def final(self, validation: Validation, steps: Iterable[int]) -> None:
-        """Print the figures of the final model, the mean of several checkpoints."""
+    def final(self, validation: Validation, steps: Sequence[int]) -> None:
+        """Print the figures of the final model, a checkpoint or the mean of several."""
         of = f"step {steps[0]:,}" if len(steps) == 1 else f"mean of steps {', '.join(map(str, steps))}"
         self.line(f"final model, {of}: {_figures(validation)}")
 
