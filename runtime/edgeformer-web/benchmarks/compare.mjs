@@ -67,7 +67,7 @@ export const ENGINES = {
     const device = inPage ? "wasm" : "cpu";
     const loaded = await AutoModelForSeq2SeqLM.from_pretrained(name, { dtype: "q8", device, session_options });
     return async (text) => {
-      const output = await loaded.generate({ ...(await tokenizer(text)), max_new_tokens: 128, num_beams: 1 });
+      const output = await loaded.generate({ ...(await tokenizer(text)), num_beams: 1 });
       return tokenizer.batch_decode(output, { skip_special_tokens: true })[0];
     };
   },
