@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import msgspec
 import torch
 
 from edgeformer.config import TrainConfig
@@ -89,16 +90,12 @@ def write_final_model(
     if not steps:
         raise TrainingError("Training ended before its first validation, so there is no checkpoint to average.")
 
-    def validate_mean(steps: Sequence[int]) -> Validation:
-        load_average(model, [weights_path(run.checkpoints, step) for step in steps])
-        minutes = validations[-1].minutes
-        return validator(model, step=max(steps), minutes=minutes)
-
-    final = validate_mean(steps)
+    load_average(model, [weights_path(run.checkpoints, step) for step in steps])
+    final = validator(model, step=max(steps), minutes=validations[-1].minutes)
     best = min((validation for validation in validations if validation.step in steps), key=lambda each: each.loss)
     if len(steps) > 1 and final.loss > best.loss:
-        steps = [best.step]
-        final = validate_mean(steps)
+        load_average(model, [weights_path(run.checkpoints, best.step)])
+        steps, final = [best.step], msgspec.structs.replace(best, minutes=final.minutes)
     save_weights(model, run.model_path)
     run.update(final=final, averaged_steps=tuple(sorted(steps)))
     return final
