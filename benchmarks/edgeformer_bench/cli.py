@@ -85,6 +85,7 @@ def bench(
 
     from edgeformer_bench.compare import Against, Comparison, compare
     from edgeformer_bench.latency import BenchmarkOptions, benchmark
+    from edgeformer_runtime.bundle.open import open_bundle
     from edgeformer_runtime.cli.output import atomic_text, json_text, print_json, stages
 
     how = BenchmarkOptions(beam_size=beam, **measurement)
@@ -113,6 +114,8 @@ def bench(
         _print_comparison(result)
     else:
         _print_bundle(result)
+    for bundle in bundles:
+        options.advise_kernels(open_bundle(bundle), how.engine, how.device)
 
 
 def _texts(bundle: Path, source: Path | None) -> list[str]:

@@ -20,6 +20,10 @@ import edgeformer
 from edgeformer_runtime.cli.terminal import echo
 from edgeformer_runtime.errors import EdgeformerError, missing_package
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+"""Read when torch loads OpenMP, whose idle threads otherwise spin: beside one busy process, training took ten times as
+long. Set here since every command is imported after this module."""
+
 
 class CommandGroup(click.Group):
     """Loads commands on demand, and prints a user's mistake as one line with exit status 1."""

@@ -45,6 +45,7 @@ from edgeformer_runtime.bundle.provenance import Provenance
 from edgeformer_runtime.bundle.report import QuantizationReport, Report
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.engine.session import kernels_problem
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.selfcheck.golden import Golden, kernel_problems
@@ -79,7 +80,7 @@ class ExportReport:
     choice: Choice | None
     """How the precision was chosen; ``None`` if it was given."""
     kernels: str | None
-    """Why the kernels cannot run the bundle; empty if they can, ``None`` in precisions that they do not have."""
+    """Why the bundle has no plan for the kernels; empty if it has, ``None`` in precisions that they do not have."""
 
 
 def export_run(
@@ -137,10 +138,15 @@ def export_run(
         write_manifest(folder, manifest)
         nbytes = open_bundle(folder).nbytes
     passes = msgspec.convert(report.passes, dict[str, tuple[PassRecord, ...]])
-    kernels = report.kernels if precision == "int8" else None
+    kernels = _kernels_finding(manifest) if precision == "int8" else None
     return ExportReport(
         bundle=out, passes=passes, parity=parity, shortlist=cost, nbytes=nbytes, choice=choice, kernels=kernels
     )
+
+
+def _kernels_finding(manifest: Manifest) -> str:
+    """See :attr:`ExportReport.kernels`."""
+    return manifest.report.kernels or ("" if manifest.plan else "they are not installed here")
 
 
 def _measured(folder: Path, model_graphs: ModelGraphs) -> tuple[PeriodReport | None, Traits]:
@@ -329,6 +335,8 @@ def _with_checked_plan(manifest: Manifest, translator: Translator, golden: Golde
     """Leave the plan out of a manifest, with the reason, unless the kernels compute what the graphs do."""
     if manifest.plan is None:
         return manifest
+    if kernels_problem():  # nothing is known against the plan, but nothing was compared either
+        return msgspec.structs.replace(manifest, plan=None)
     try:
         problems = kernel_problems(translator, golden)
     except EdgeformerError as error:

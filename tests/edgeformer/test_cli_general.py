@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -50,6 +54,33 @@ def test_unknown_commands_and_options_are_usage_errors(small_bundle: Path) -> No
     assert "No such command 'transalte'" in error("transalte", code=2)
     assert "No such option" in error("translate", small_bundle, "--beams", "2", code=2)
     assert "Missing argument 'BUNDLE'" in error("translate", code=2)
+
+
+@pytest.mark.parametrize("own", [None, "ACTIVE"])
+def test_threads_of_torch_sleep_while_they_wait_unless_the_user_chose_otherwise(own: str | None) -> None:
+    """Every command is imported after the command line, and torch's OpenMP reads its settings when it is loaded."""
+    pytest.importorskip("torch", reason="torch is not installed: pip install 'edgeformer[train]'")
+    settings = {"OMP_DISPLAY_ENV": "true"} | ({} if own is None else {"OMP_WAIT_POLICY": own})
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    shown = subprocess.run(
+        [sys.executable, "-c", "import sys, edgeformer.cli; assert 'torch' not in sys.modules; import torch"],
+        env=environment | settings,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    policies = re.findall(r"OMP_WAIT_POLICY *= *'(\w+)'", shown.stderr)
+    assert set(policies) == {own or "PASSIVE"}
+
+
+@pytest.mark.parametrize("name", ["lines", "beam_size", "max_length", "target_prefix", "engine"])
+def test_names_of_files_are_shown_as_they_were_given(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in (Path(name), Path(name) / "bundle"):
+        assert f"`{path}`" in error("translate", path, "text")
+    assert f"`{name}`" in error("evaluate", name, "--source", name, "--reference", name)
 
 
 def failing(problem: Exception) -> CommandGroup:

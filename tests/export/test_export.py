@@ -41,6 +41,7 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.decoding.forced_steps import Pair
+from edgeformer_runtime.engine.session import kernels_advice
 from edgeformer_runtime.errors import ModelError
 from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.selfcheck.golden import check_golden
@@ -113,6 +114,19 @@ def test_graphs_hold_no_trace_of_the_tracer(fp32: Path) -> None:
         assert all(not node.metadata_props and not node.doc_string for node in model.graph.node)
         axes = {d.dim_param for v in model.graph.input for d in v.type.tensor_type.shape.dim if d.dim_param}
         assert axes == ({"N", "S"} if name == contract.ENCODER_FILE else {"N", "R", "S", "K", "T"})
+
+
+def test_an_export_without_the_kernels_says_so_but_records_nothing_against_them(
+    run: Run, int8: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgeformer_export.export.kernels_problem", lambda: "edgeformer-kernels is not installed here")
+    report = export_run(run, tmp_path / "without", precision="int8")
+    manifest = open_bundle(tmp_path / "without").manifest
+    assert report.kernels == "they are not installed here"
+    assert manifest.plan is None
+    assert not manifest.report.kernels
+    assert "export it again" in kernels_advice(open_bundle(tmp_path / "without"))
+    assert not kernels_advice(open_bundle(int8))
 
 
 @pytest.mark.slow

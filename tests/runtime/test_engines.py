@@ -4,25 +4,28 @@ import os
 import pickle
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeformer_runtime import Translator
+from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
 from edgeformer_runtime.decoding.search import Hypothesis
-from edgeformer_runtime.engine.session import BundleSession
+from edgeformer_runtime.engine.session import BundleSession, kernels_advice
 from edgeformer_runtime.errors import BundleError, ConfigError, DeviceError, EdgeformerError, OptionError, SessionError
 from edgeformer_runtime.text import TextTranslator
 from tests.amounts import examples
 from tests.bundles import copy_of, edit_manifest
-from tests.commands import problems, python, run
+from tests.commands import problems, python, run, succeeded
 from tests.store import COMMITTED
 
 BUNDLE = COMMITTED / "int8"
@@ -212,6 +215,41 @@ def test_an_engine_that_cannot_run_it_is_named(
 ) -> None:
     with pytest.raises(error, match=message):
         Translator.open(COMMITTED / bundle, **options)
+
+
+@pytest.mark.parametrize("problem", ["", "edgeformer-kernels is not installed here"])
+@pytest.mark.parametrize("has_plan", [True, False])
+@pytest.mark.parametrize(
+    ("precision", "hindered"), [("int8", ""), ("int8", "the kernels know other families"), ("fp32", ""), ("int4", "")]
+)
+def test_advice_says_what_to_do_where_something_can_be_done(
+    precision: str, hindered: str, has_plan: bool, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    can_run = precision == "int8" and not hindered
+    if has_plan and not can_run:
+        return  # there is no such bundle
+    monkeypatch.setattr("edgeformer_runtime.engine.session.kernels_problem", lambda: problem)
+    bundle = open_bundle(BUNDLE)
+    manifest = bundle.manifest
+    manifest = msgspec.structs.replace(
+        manifest,
+        plan=manifest.plan if has_plan else None,
+        report=msgspec.structs.replace(manifest.report, kernels=hindered),
+        precision=dict.fromkeys(manifest.precision, precision),
+    )
+    advice = kernels_advice(replace(bundle, manifest=manifest))
+    assert ("export it again" in advice) == (can_run and not has_plan)
+    assert ("pip install ./runtime/edgeformer-kernels" in advice) == (can_run and bool(problem))
+    assert bool(advice) == (can_run and bool(problem or not has_plan))
+
+
+def test_commands_say_what_to_do_unless_an_engine_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = "edgeformer-kernels is not installed here"
+    monkeypatch.setattr("edgeformer_runtime.engine.session.kernels_problem", lambda: problem)
+    for command in (["translate", BUNDLE, "A cat!"], ["bench", BUNDLE, "--repeat", "1"], ["inspect", BUNDLE]):
+        assert succeeded(*command).stderr.count(problem) == 1
+        if command[0] != "inspect":
+            assert problem not in succeeded(*command, "--engine", "onnxruntime").stderr
 
 
 def test_an_instruction_set_that_the_processor_lacks_is_named(

@@ -205,6 +205,7 @@ def _export_best(
 
 
 def _print_export(report: ExportReport) -> None:
+    from edgeformer_runtime.bundle.open import open_bundle
     from edgeformer_runtime.cli.output import console, human_bytes
 
     if report.choice is None:
@@ -216,6 +217,7 @@ def _print_export(report: ExportReport) -> None:
     if report.kernels is not None:
         reason = f"no plan, because {report.kernels}" if report.kernels else "same outputs for the golden examples"
         console().print(f"Kernels: {reason.removesuffix('.')}.")
+        options.advise_kernels(open_bundle(report.bundle), "auto", "cpu")
     precision, size = report.parity.precision, human_bytes(report.nbytes)
     console().print(f"Wrote {report.bundle}, {precision}, {size}. Next: edgeformer translate {report.bundle}")
 

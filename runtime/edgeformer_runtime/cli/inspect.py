@@ -36,6 +36,7 @@ def inspect(bundle: Path, as_json: bool) -> None:
         "target": manifest.target,
         "opsets": ", ".join(f"{domain or 'ai.onnx'} {number}" for domain, number in manifest.opsets.items()),
         "needs": f"onnxruntime {manifest.min_onnxruntime} or newer",
+        "kernels": "can run it" if manifest.plan else manifest.report.kernels or "no plan",
         "made by": manifest.producer,
         "default search": f"beam {manifest.generation.beam_size}, length penalty {manifest.generation.length_penalty}",
     }.items():
@@ -70,6 +71,7 @@ def inspect(bundle: Path, as_json: bool) -> None:
     for part in manifest.state:
         state.add_row(part.name, part.kind, part.dtype, "(" + ", ".join(map(str, part.axes)) + ")")
     out.print(state)
+    options.advise_kernels(opened, "auto", "cpu")
 
 
 def _total(operators: dict[str, dict[str, int]], kind: str) -> int:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,9 @@ from edgeformer_runtime.decoding.option_values import Flag, Ids, Whole
 from edgeformer_runtime.decoding.options import declared
 from edgeformer_runtime.engine import ENGINES
 from edgeformer_runtime.errors import EdgeformerError
+
+if TYPE_CHECKING:
+    from edgeformer_runtime.bundle.open import Bundle
 
 Command = Callable[..., Any]
 Declaration = Callable[[Command], Command]
@@ -44,7 +47,8 @@ def group(argument: str, **declarations: Declaration) -> Declaration:
                     **values, **{argument: {key: value for key, value in chosen.items() if value is not None}}
                 )
             except EdgeformerError as error:  # which names what Python calls the option
-                error.args = (re.sub(r"`(\w+)`", lambda match: f"`{flags.get(match[1], match[1])}`", str(error)),)
+                named = {name: flag for name, flag in flags.items() if name not in _words_given()}
+                error.args = (re.sub(r"`(\w+)`", lambda match: f"`{named.get(match[1], match[1])}`", str(error)),)
                 raise
 
         for key, declare in reversed(declarations.items()):
@@ -54,6 +58,13 @@ def group(argument: str, **declarations: Declaration) -> Declaration:
         return grouped
 
     return decorate
+
+
+def _words_given() -> set[str]:
+    """Values of the current command's parameters, and the parts of those that are paths."""
+    values = click.get_current_context().params.values()
+    given = [item for value in values for item in (value if isinstance(value, tuple) else (value,))]
+    return {part for item in given for part in Path(str(item)).parts}
 
 
 def decode_option(name: str) -> Declaration:
@@ -140,6 +151,17 @@ def engine_option(name: str, *others: str, more: str = "") -> Declaration:
 
 
 engine = engine_option("engine")
+
+
+def advise_kernels(bundle: Bundle, engine: str, device: str) -> None:
+    """Say on standard error what to do so that a bundle, for which no engine was chosen, runs on the kernels."""
+    from edgeformer_runtime.cli.output import console
+    from edgeformer_runtime.engine.session import kernels_advice
+
+    if engine == "auto" and device == "cpu" and (advice := kernels_advice(bundle)):
+        console(stderr=True).print(f"Note: {advice}")
+
+
 threads = click.option(
     "--threads",
     type=click.IntRange(0),

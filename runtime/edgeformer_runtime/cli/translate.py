@@ -118,6 +118,7 @@ def translate(
         raise click.UsageError("--attention needs --json.")
     here = {**engine, "workers": 1, "threads": 1} if on_ray else {**engine, "engine": cluster["engine"]}
     translator = _opened(bundle, trusted_keys, here, many=bool(chosen.file) and not on_ray)
+    options.advise_kernels(translator.bundle, cluster["engine"], engine["device"])
     settings = {**search, "target_prefix": target_prefix, "json": as_json}
     work: Work[Block, BlockOutput]
     if whole["lines"]:

@@ -156,18 +156,34 @@ def chosen_engine(bundle: Bundle, engine: str, device: str) -> Engine:
                 f"Bundle `{bundle.path}` has no plan for the kernels, which `edgeformer export --precision int8` writes"
                 " for Transformers; choose the engine `onnxruntime`."
             )
-        if problem := _kernels_problem():
-            raise DeviceError(f"{problem}; to compile it: pip install ./runtime/edgeformer-kernels")
+        if problem := kernels_problem():
+            raise DeviceError(f"{problem}; {_INSTALL}")
         return "kernels"
-    return "kernels" if engine == "auto" and device == "cpu" and has_plan and not _kernels_problem() else "onnxruntime"
+    return "kernels" if engine == "auto" and device == "cpu" and has_plan and not kernels_problem() else "onnxruntime"
 
 
-def _kernels_problem() -> str:
-    """Return why the kernels cannot be used, if they cannot."""
+_INSTALL = "in a clone, pip install ./runtime/edgeformer-kernels compiles them"
+
+
+def kernels_advice(bundle: Bundle) -> str:
+    """What to do so that a bundle runs on the kernels; empty if it does already, or if they cannot run it."""
+    manifest, problem = bundle.manifest, kernels_problem()
+    if manifest.plan is not None:
+        advice = problem and f"{problem}; {_INSTALL}"
+    elif manifest.precision[contract.DECODER_FILE] != "int8" or manifest.report.kernels:
+        return ""  # another precision, or a model that they do not compute
+    else:
+        before = problem and f" once they are installed here: {_INSTALL}"
+        advice = f"it was exported without them; export it again{before}"
+    return advice and f"`{bundle.path}` would run several times faster on the kernels, but {advice}."
+
+
+def kernels_problem() -> str:
+    """Why the kernels cannot be used on this machine; empty if they can."""
     try:
         import edgeformer_runtime.engine.kernel_session  # noqa: F401
     except ModuleNotFoundError:
-        return "edgeformer-kernels is not installed"
+        return "edgeformer-kernels is not installed here"
     except ImportError as error:
         return str(error)
     return ""

@@ -65,6 +65,7 @@ class InnerGraph:
         options = ort.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 3
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.load_model_format", "ONNX")  # otherwise guessed from the content
         if products_saturate():
             options.add_session_config_entry(*EXACT_PRODUCTS)
