@@ -22,6 +22,7 @@ from edgeformer.quality.translators import open_translator
 from edgeformer.run.folder import Run
 from edgeformer_export.export import export_run
 from edgeformer_runtime.translator import AnyTranslator, Translator
+from tests.importers.alignments import check_alignments
 from tests.importers.hugging_face_models import ARCHITECTURES, SENTENCES, TRANSLATES, changed, references, reloaded
 
 MAX_STEPS = 39
@@ -146,6 +147,14 @@ def test_a_first_token_is_forced(imported: Callable[[str], Imported], tmp_path: 
     assert found.model.text.target_prefix == ("<s>",)
     run = write_run(found.model, tmp_path / "run", found.origin, text=SENTENCES[:5])
     assert differences(open_translator(run.path), Imported(folder, run, (0,)), SENTENCES[:40], 1) == []
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in ARCHITECTURES],
+)
+def test_translations_are_aligned_with_the_text_alone(imported: Callable[[str], Imported], architecture: str) -> None:
+    check_alignments(open_translator(imported(architecture).run.path), SENTENCES[:8])
 
 
 # Files of weights.
