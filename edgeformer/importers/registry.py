@@ -129,8 +129,8 @@ _FOREIGN = {
     ),
     **dict.fromkeys(
         ("*.pt", "*.pth", "*.ckpt", "params.best"),
-        "has weights of PyTorch, but their network is defined in the code that trained it; export it from that code, as "
-        "docs/your-own-model.md shows",
+        "has weights of PyTorch, but their network is defined in the code that trained it; export it from that code, "
+        "as docs/your-own-model.md shows",
     ),
     "*.safetensors": "has weights, but nothing says what they are of; give the folder that also has config.json",
 }
