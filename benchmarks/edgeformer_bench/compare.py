@@ -110,9 +110,7 @@ def compare(
             shortlist=shortlist,
             pythons=against.pythons,
         )
-        contenders += _peers(against, Path(work), settings, progress)
-        if BERGAMOT in against.peers and against.run is not None:
-            contenders.append(firefox(opened[0], against.run, threads, shortlist=options.shortlist))
+        contenders += _peers(opened[0], against, Path(work), settings, progress)
         progress("bench", 0.0)
         reference = contenders[len(bundles) if against.peers else 0].name
         results = _measure(contenders, workloads, options.repeat, reference, partial(progress, "bench"))
@@ -184,15 +182,18 @@ def _names(bundles: Sequence[Path]) -> dict[str, Path]:
 
 
 def _peers(
-    against: Against, work: Path, settings: PeerOptions, progress: Callable[[str, float], None]
+    bundle: Bundle, against: Against, work: Path, settings: PeerOptions, progress: Callable[[str, float], None]
 ) -> list[Contender]:
     """Convert the run for the peers that have formats of their own."""
     contenders: list[Contender] = []
-    names = [name for name in against.peers if name not in {ONNXRUNTIME, BERGAMOT}]
+    names = [name for name in against.peers if name != ONNXRUNTIME]
     for done, name in enumerate(names):
         assert against.run is not None
         progress("convert", done / len(names))
-        contenders += peer(name, against.run, work, settings)
+        if name == BERGAMOT:
+            contenders.append(firefox(bundle, against.run, settings))
+        else:
+            contenders += peer(name, against.run, work, settings)
     return contenders
 
 

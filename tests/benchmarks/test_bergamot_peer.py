@@ -21,8 +21,7 @@ from edgeformer.importers.read import Found, read_model
 from edgeformer.importers.run_folder import write_run
 from edgeformer_bench.peers.base import PeerError, Spec
 from edgeformer_bench.peers.bergamot import open_peer
-from edgeformer_bench.peers.systems import firefox
-from edgeformer_export.export import export_run
+from edgeformer_bench.peers.systems import PeerOptions, firefox
 from edgeformer_runtime.bundle.provenance import Provenance
 from tests.commands import error, succeeded
 from tests.importers.bergamot_models import bergamot_files
@@ -75,7 +74,8 @@ def test_what_it_lacks_is_named(folder: Path) -> None:
 def test_bench_compares_with_it(folder: Path, tmp_path: Path) -> None:
     found, source = imported(folder), tmp_path / "source"
     run = write_run(found.model, tmp_path / "run", found.origin, text=TEXTS)
-    bundle = export_run(run, tmp_path / "int8", precision="int8").bundle
+    bundle = tmp_path / "int8"
+    succeeded("export", run.path, "--out", bundle, "--precision", "int8", "--shortlist", "imported")
     source.write_text("\n".join(TEXTS), encoding="utf-8")
     for lists in ("on", "off"):
         against = ("--against", "bergamot", "--checkpoint", folder, "--text-to-text", "--shortlist", lists)
@@ -93,16 +93,16 @@ def test_bench_compares_with_it(folder: Path, tmp_path: Path) -> None:
 def test_another_model_is_refused(folder: Path, tmp_path: Path) -> None:
     provenance = Provenance(training={"provenance": imported(folder).origin})
     bundle: Any = SimpleNamespace(path=Path("bundle"), manifest=SimpleNamespace(provenance=provenance))
-    contender = firefox(bundle, folder, 1, shortlist=True)
-    assert [(spec.model, spec.settings) for spec in contender.specs] == [(str(folder), {"shortlist": True})]
+    contender = firefox(bundle, folder, PeerOptions())
+    assert [(spec.model, spec.settings) for spec in contender.specs] == [(str(folder), {"shortlist": False})]
     other = Path(shutil.copytree(folder, tmp_path / "model"))
     next(other.glob("vocab*")).write_bytes(b"another one")
     for model in (other, tmp_path):
         with pytest.raises(ConfigError, match="; give the model of Firefox that it comes from with --checkpoint"):
-            firefox(bundle, model, 1, shortlist=True)
+            firefox(bundle, model, PeerOptions())
     of_nothing: Any = SimpleNamespace(path=Path("bundle"), manifest=SimpleNamespace(provenance=Provenance()))
     with pytest.raises(ConfigError, match="was not imported from"):
-        firefox(of_nothing, folder, 1, shortlist=True)
+        firefox(of_nothing, folder, PeerOptions())
 
 
 def test_the_model_must_be_given() -> None:

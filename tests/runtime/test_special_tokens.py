@@ -47,7 +47,8 @@ class Attending(ToyState):
             step = len(prefix) - 1 - len(self.session.special.prefix)
             if 0 <= step < len(order):
                 row[order[step]] = 4.0
-        return weights / weights.sum(1, keepdims=True)
+        weights /= weights.sum(1, keepdims=True)
+        return weights
 
 
 @dataclass
@@ -78,7 +79,7 @@ def opened(text: TextFormat) -> AnyTranslator:
     """A translator that reverses sentences."""
     ids = {name: index for index, name in enumerate(NAMES)}
     model = tokenizers.Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
-    model.pre_tokenizer, model.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()  # type: ignore[assignment]
+    model.pre_tokenizer, model.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     tokenizer = Tokenizer(model, text)
     special = special_tokens(tokenizer, tokenizer, ())
     session = Reversing(

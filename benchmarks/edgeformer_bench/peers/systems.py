@@ -49,14 +49,13 @@ def ours(
     ]
 
 
-def firefox(bundle: Bundle, model: Path, threads: int, *, shortlist: bool) -> Contender:
+def firefox(bundle: Bundle, model: Path, options: PeerOptions) -> Contender:
     """Create the contender of Firefox's engine, with the files that a bundle's model was imported from.
 
     Args:
         bundle: the bundle.
         model: the folder of these files, or ``firefox:PAIR``.
-        threads: CPU threads.
-        shortlist: whether searches are restricted by the lists among the files.
+        options: how peers run; with a shortlist, searches are restricted by the one among the files.
 
     Raises:
         ConfigError: the bundle's model is another one.
@@ -70,11 +69,9 @@ def firefox(bundle: Bundle, model: Path, threads: int, *, shortlist: bool) -> Co
             f"Bundle `{bundle.path}` was not imported from `{model}`; give the model of Firefox that it comes from "
             "with --checkpoint."
         )
-    settings = {"shortlist": shortlist}
-    return Contender(
-        "Firefox's engine",
-        (Spec(kind="bergamot", model=str(downloaded.path), threads=threads, settings=settings),),
-    )
+    settings = {"shortlist": options.shortlist is not None}
+    spec = Spec(kind="bergamot", model=str(downloaded.path), threads=options.threads, settings=settings)
+    return Contender("Firefox's engine", (spec,))
 
 
 def peer(name: str, run: Path, work: Path, options: PeerOptions) -> list[Contender]:
