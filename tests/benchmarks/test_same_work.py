@@ -87,6 +87,8 @@ def test_the_names_that_ctranslate2_reads_and_writes_are_not_timed(tmp_path: Pat
 @pytest.mark.parametrize("processor", ["Intel(R) Xeon(R)", "AMD EPYC"])
 def test_every_instruction_set_is_tried_with_every_library(processor: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "machine_summary", lambda: processor)
+    monkeypatch.delenv("CT2_FORCE_CPU_ISA", raising=False)
+    monkeypatch.delenv("CT2_USE_MKL", raising=False)
     found = environments()
     sets, libraries = (
         {environment.get(name) for environment in found} for name in ("CT2_FORCE_CPU_ISA", "CT2_USE_MKL")
@@ -96,6 +98,10 @@ def test_every_instruction_set_is_tried_with_every_library(processor: str, monke
     pairs = [(each.get("CT2_FORCE_CPU_ISA"), each.get("CT2_USE_MKL")) for each in found]
     assert {*pairs} == {*product(sets, libraries)}
     assert len(pairs) == 4
+    monkeypatch.setenv("CT2_FORCE_CPU_ISA", "AVX2")
+    assert environments() == [{}, {"CT2_USE_MKL": "0" if processor.startswith("Intel") else "1"}]
+    monkeypatch.setenv("CT2_USE_MKL", "0")
+    assert environments() == [{}]
 
 
 class Process:

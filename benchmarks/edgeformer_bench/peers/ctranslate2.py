@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import partial
 from itertools import product
@@ -22,14 +23,17 @@ def environments() -> list[dict[str, str]]:
     """List the kernels to try, as environment variables: each instruction set with each library of matrix products.
 
     CTranslate2 uses AVX-512 only on request, and MKL by default only on Intel processors; if the processor or the
-    library does not support what is requested, the process refuses to start.
+    library does not support what is requested, the process refuses to start. What the environment of this process says
+    already holds for all.
     """
     from edgeformer_runtime.selfcheck.machine import machine_summary
 
     opposite = "0" if "intel" in machine_summary().lower() else "1"
-    sets: list[dict[str, str]] = [{}, {"CT2_FORCE_CPU_ISA": "AVX512"}]
-    libraries: list[dict[str, str]] = [{}, {"CT2_USE_MKL": opposite}]
-    return [{**instructions, **library} for instructions, library in product(sets, libraries)]
+    others = {"CT2_FORCE_CPU_ISA": "AVX512", "CT2_USE_MKL": opposite}
+    choices: list[list[dict[str, str]]] = [
+        [{}] if name in os.environ else [{}, {name: value}] for name, value in others.items()
+    ]
+    return [{**instructions, **library} for instructions, library in product(*choices)]
 
 
 class CTranslate2Peer(TextPeer):

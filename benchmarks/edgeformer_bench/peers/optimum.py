@@ -73,13 +73,13 @@ class OptimumPeer(Peer):
         )
         ends = [length] * len(sources) if length else self._converted.limits(sources)
 
-        def ids(output: Any) -> list[list[int]]:
+        def cut(output: Any) -> list[list[int]]:
             return [
                 row[: min(end, row.index(special.eos))] if special.eos in row else row[:end]
                 for row, end in zip(output[:, 1:].tolist(), ends, strict=True)
             ]
 
-        return Call(run, ids)
+        return Call(run, cut)
 
 
 def open_peer(spec: Spec) -> OptimumPeer:
