@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgeformer_bench.options import peer_pythons
-from edgeformer_bench.peers.base import ON_CPU, ONNXRUNTIME, PEERS
+from edgeformer_bench.peers.base import BERGAMOT, ON_CPU, ONNXRUNTIME, PEERS
 from edgeformer_runtime.cli import options
 
 if TYPE_CHECKING:
@@ -39,15 +39,16 @@ if TYPE_CHECKING:
     "--against",
     "peers",
     multiple=True,
-    type=click.Choice((ONNXRUNTIME, *PEERS)),
+    type=click.Choice((ONNXRUNTIME, *PEERS, BERGAMOT)),
     help="Compare with another engine that has the same weights; may be repeated. onnxruntime compares bundles that "
-    "run on the kernels with themselves.",
+    "run on the kernels with themselves, bergamot an imported model of Firefox with Firefox's engine.",
 )
 @click.option(
     "--checkpoint",
     "run",
     type=click.Path(path_type=Path),
-    help="Run folder that the bundle was exported from; --against takes the weights from it.",
+    help="Run folder that the bundle was exported from; --against takes the weights from it. For bergamot: the folder "
+    "of the published model, or firefox:PAIR.",
 )
 @click.option(
     "--text-to-text",

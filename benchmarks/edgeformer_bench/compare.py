@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 
 from edgeformer.errors import ConfigError
 from edgeformer_bench.latency import BenchmarkOptions, Conditions
-from edgeformer_bench.peers.base import ONNXRUNTIME, Contender, PeerError
-from edgeformer_bench.peers.systems import PeerOptions, ours, peer
+from edgeformer_bench.peers.base import BERGAMOT, ONNXRUNTIME, Contender, PeerError
+from edgeformer_bench.peers.systems import PeerOptions, firefox, ours, peer
 from edgeformer_bench.rounds import Contest, Result, Workload
 from edgeformer_runtime.bundle.open import Bundle, file_sha256, open_bundle
 from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
@@ -32,9 +32,11 @@ class Against:
     """The peers to compare with."""
 
     peers: Sequence[str] = ()
-    """Names of :data:`~edgeformer_bench.peers.base.PEERS`, or ``onnxruntime``: the same bundles on that engine."""
+    """Names of :data:`~edgeformer_bench.peers.base.PEERS`, ``onnxruntime`` for the same bundles on that engine, or
+    ``bergamot``."""
     run: Path | None = None
-    """The run that the bundles were exported from; peers use its weights."""
+    """The run that the bundles were exported from, whose weights peers use; for ``bergamot``, the model that the first
+    bundle was imported from."""
     pythons: Mapping[str, str] = field(default_factory=dict)
     """Python interpreters of peers that have an environment of their own; empty for the current one."""
 
@@ -108,7 +110,7 @@ def compare(
             shortlist=shortlist,
             pythons=against.pythons,
         )
-        contenders += _peers(against, Path(work), settings, progress)
+        contenders += _peers(opened[0], against, Path(work), settings, progress)
         progress("bench", 0.0)
         reference = contenders[len(bundles) if against.peers else 0].name
         results = _measure(contenders, workloads, options.repeat, reference, partial(progress, "bench"))
@@ -180,7 +182,7 @@ def _names(bundles: Sequence[Path]) -> dict[str, Path]:
 
 
 def _peers(
-    against: Against, work: Path, settings: PeerOptions, progress: Callable[[str, float], None]
+    bundle: Bundle, against: Against, work: Path, settings: PeerOptions, progress: Callable[[str, float], None]
 ) -> list[Contender]:
     """Convert the run for the peers that have formats of their own."""
     contenders: list[Contender] = []
@@ -188,7 +190,10 @@ def _peers(
     for done, name in enumerate(names):
         assert against.run is not None
         progress("convert", done / len(names))
-        contenders += peer(name, against.run, work, settings)
+        if name == BERGAMOT:
+            contenders.append(firefox(bundle, against.run, settings))
+        else:
+            contenders += peer(name, against.run, work, settings)
     return contenders
 
 
@@ -224,10 +229,16 @@ def _require_same_tokenizers(bundles: Sequence[Bundle], against: Against) -> Non
     for bundle in bundles[1:]:
         if hashes(bundle) != hashes(first):
             raise ConfigError(f"Bundles `{first.path}` and `{bundle.path}` have different tokenizers.")
-    if not {*against.peers} - {ONNXRUNTIME}:
+    others = {*against.peers} - {ONNXRUNTIME}
+    if others and against.run is None:
+        model = (
+            "model of Firefox that the bundle was imported"
+            if others == {BERGAMOT}
+            else "run that the bundle was exported"
+        )
+        raise ConfigError(f"Peers need the weights; give the {model} from with --checkpoint.")
+    if against.run is None or others <= {BERGAMOT}:
         return
-    if against.run is None:
-        raise ConfigError("Peers need the weights; give the run that the bundle was exported from with --checkpoint.")
     from edgeformer.run.folder import Run
 
     run = Run.open(against.run)

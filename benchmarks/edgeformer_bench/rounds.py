@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,16 +20,16 @@ from edgeformer_bench.timer import Timing, alternate_heats
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 
 PROBES = 3
-"""Number of calls of each variant before the fastest is chosen."""
+"""Number of calls of each variant before the fastest for a workload is chosen."""
 PROBE_SHARE = 5
 """A probe decodes one fifth of the tokens, or translates one fifth of the texts."""
 HOPELESS = 3
 """A variant is dropped after one probe if the probe takes this many times as long as the best so far."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Workload:
-    """What every system does once per round."""
+    """What every system does once per round; equal to itself only."""
 
     beam_size: int
     """Hypotheses kept; 1 is greedy."""
@@ -56,7 +57,7 @@ class Score:
     turns: list[list[list[float]]] = field(default_factory=list)
     """Times in seconds of the calls in each turn, for each workload and each of its rounds."""
     variant: str = ""
-    """The variant that was kept."""
+    """The variants that were the fastest for a workload, the one for most workloads first."""
     error: str = ""
     """Why the system could not take part or dropped out."""
 
@@ -119,7 +120,7 @@ class Contest:
         self.versions: dict[str, str] = {}
         """Engines and their versions by system."""
         self._variants: dict[str, list[PeerProcess]] = {}
-        self._chosen: dict[str, PeerProcess] = {}
+        self._fastest: dict[tuple[str, Workload], PeerProcess] = {}
         try:
             for contender in contenders:
                 self._open(contender)
@@ -148,16 +149,19 @@ class Contest:
         Returns:
             Scores by system, failed ones included.
         """
+        scores: dict[str, Score] = {}
         for name in list(self._variants):
             with self._watched(name):
-                self._chosen[name] = self._fastest(name, workloads[0].probe)
-        scores = {name: Score(variant=process.spec.variant) for name, process in self._chosen.items()}
+                for workload in workloads:
+                    self._fastest[name, workload] = self._fastest_variant(name, workload.probe)
+                counts = Counter(self._fastest[name, workload].spec.variant for workload in workloads)
+                scores[name] = Score(variant=", ".join(variant for variant, _ in counts.most_common()))
 
         def turn(name: str, workload: Workload) -> list[float]:
             calls: list[float] = []
             if name not in self.errors:
                 with self._watched(name):
-                    calls = ask(self._chosen[name], workload, turn_seconds)["seconds"]
+                    calls = ask(self._fastest[name, workload], workload, turn_seconds)["seconds"]
             return calls
 
         heats = [{name: partial(turn, name, workload) for name in scores} for workload in workloads]
@@ -168,11 +172,11 @@ class Contest:
 
     def outputs(self, workload: Workload) -> dict[str, Any]:
         """Return the output of each system for a workload, without systems that fail; of a system with several
-        variants, that of the variant measured last."""
+        variants, that of the variant that was the fastest for this workload."""
         outputs = {}
         for name, variants in list(self._variants.items()):
             with self._watched(name):
-                outputs[name] = ask(self._chosen.get(name, variants[0]), workload)["output"]
+                outputs[name] = ask(self._fastest.get((name, workload), variants[0]), workload)["output"]
         return outputs
 
     def close(self) -> None:
@@ -197,7 +201,7 @@ class Contest:
             del self._variants[contender.name]
             self.errors[contender.name] = problems[0]
 
-    def _fastest(self, name: str, probe: Workload) -> PeerProcess:
+    def _fastest_variant(self, name: str, probe: Workload) -> PeerProcess:
         variants = self._variants[name]
         if len(variants) == 1:
             return variants[0]
@@ -205,8 +209,9 @@ class Contest:
         best, shortest, problem = variants[0], float("inf"), ""
         for process in variants:
             try:
-                if ask(process, probe)["seconds"][0] < HOPELESS * shortest:
-                    seconds = min(ask(process, probe)["seconds"][0] for _ in range(PROBES))
+                seconds = ask(process, probe)["seconds"][0]
+                if seconds < HOPELESS * shortest:
+                    seconds = min(seconds, *(ask(process, probe)["seconds"][0] for _ in range(PROBES - 1)))
                     if seconds < shortest:
                         best, shortest = process, seconds
             except PeerError as error:
@@ -222,7 +227,6 @@ class Contest:
             yield
         except PeerError as error:
             self.errors[name] = str(error)
-            self._chosen.pop(name, None)
             for process in self._variants.pop(name, []):
                 process.close()
 

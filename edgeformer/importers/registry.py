@@ -118,13 +118,19 @@ _FOREIGN = {
     "tf_model.h5": _LOAD("TensorFlow", "tf"),
     "flax_model.msgpack": _LOAD("Flax", "flax"),
     "dict.*.txt": _CONVERT("fairseq", "ct2-fairseq-converter"),
-    "*.pt": _CONVERT("PyTorch", "ct2-opennmt-py-converter` or `ct2-fairseq-converter"),
+    "*_step_[0-9]*.pt": _CONVERT("OpenNMT-py", "ct2-opennmt-py-converter"),
+    "checkpoint*.pt": _CONVERT("fairseq", "ct2-fairseq-converter"),
     "*.index": _CONVERT("OpenNMT-tf", "ct2-opennmt-tf-converter"),
     "model.[0-9]*.safetensors": _CONVERT("Eole", "python -m ctranslate2.converters.eole_ct2"),
     "model.*.safetensors": "has a variant of the weights, whose name is not read; rename it to model.safetensors",
     "model-*-of-*.safetensors": "has weights in parts, but no model.safetensors.index.json; download that, too",
     **dict.fromkeys(
         ("*.tar", "*.tar.?z*", "*.tgz", "*.7z"), "is packed; unpack the archive, and import the folder with its files"
+    ),
+    **dict.fromkeys(
+        ("*.pt", "*.pth", "*.ckpt", "params.best"),
+        "has weights of PyTorch, but their network is defined in the code that trained it; export it from that code, "
+        "as docs/your-own-model.md shows",
     ),
     "*.safetensors": "has weights, but nothing says what they are of; give the folder that also has config.json",
 }

@@ -51,7 +51,9 @@ def projected_cross_entropy(
     """:func:`smoothed_cross_entropy` of ``projection(features)`` that never holds all logits at once.
 
     Gradients are computed in the forward pass, chunk by chunk, so call it for training only. Under autocast to bf16,
-    probabilities are bf16, and a token's loss is accurate to about 0.002 nats and at most 87 nats.
+    logits and probabilities are bf16, and a token's loss is at most 87 nats. Measured for labels with logits of 4 to
+    12, it differs from the loss in fp32 by 0.002 to 0.009 nats (median), by at most 0.022 for 99 % of the tokens, and
+    by less than 0.001 in the mean over 400 tokens, since errors have both signs.
 
     Args:
         features: ``(N, T, D)``.

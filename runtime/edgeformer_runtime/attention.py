@@ -30,20 +30,31 @@ class Attention:
     """The weight of every source token for every target token."""
 
     source_tokens: tuple[str, ...]
-    """The S source tokens, end token included."""
+    """The S source tokens, special tokens included."""
     target_tokens: tuple[str, ...]
     """The T tokens of the translation, including the end token if there is one."""
     weights: FloatArray
     """Attention weights, ``(T, S)``, float32; each row sums to 1."""
     finished: bool
     """Whether the last target token is the end token."""
+    text_tokens: range
+    """Positions of the source tokens that are part of the text; the others, such as end tokens and language codes, are
+    what the model expects around it."""
 
     @property
     def alignment(self) -> tuple[tuple[int, int], ...]:
-        """The source token with the largest weight for each target token, as zero-based pairs ``(source, target)``; end
-        tokens are excluded on both sides."""
-        words = self.weights[: len(self.target_tokens) - self.finished, :-1]
-        return tuple((int(row.argmax()), target) for target, row in enumerate(words) if row.size)
+        """The source token with the largest weight for each target token, as zero-based pairs ``(source, target)``;
+        tokens that are not part of the text are excluded on both sides."""
+        if not self.text_tokens:
+            return ()
+        best = self.text_weights.argmax(1) + self.text_tokens.start
+        return tuple((int(source), target) for target, source in enumerate(best))
+
+    @property
+    def text_weights(self) -> FloatArray:
+        """Weights of the tokens of the source text for those of the target text, end token excluded."""
+        rows = len(self.target_tokens) - self.finished
+        return self.weights[:rows, self.text_tokens.start : self.text_tokens.stop]
 
 
 def attentive(session: StepSession) -> AttentiveSession:
@@ -112,7 +123,8 @@ def attention_of(
     """
     source_tokenizer, target_tokenizer = tokenizers
     eos = session.special.eos
-    results = [Attention((), (), np.empty((0, 0), np.float32), finished=False)] * len(translations)
+    blank = Attention((), (), np.empty((0, 0), np.float32), finished=False, text_tokens=range(0))
+    results = [blank] * len(translations)
     read = [index for index, translation in enumerate(translations) if translation.source.ids]
     sources = [translations[index].source.ids for index in read]
     targets = [(*best.ids, *[eos] * best.finished) for best in (translations[index].best for index in read)]
@@ -123,6 +135,7 @@ def attention_of(
             tuple(target_tokenizer.tokens(target)),
             matrix,
             translations[index].best.finished,
+            range(source_tokenizer.prefix_length, len(source) - source_tokenizer.suffix_length),
         )
     return results
 
@@ -158,11 +171,8 @@ def _without_unknowns(tokenizers: Tokenizers, source: Source, hypothesis: TextHy
         return hypothesis.text
     pieces = source_tokenizer.pieces(source.text)
     aligned = {
-        target: place - source_tokenizer.prefix_length
-        for place, target in attention.alignment
+        target: pieces[position - attention.text_tokens.start]
+        for position, target in attention.alignment
         if hypothesis.ids[target] == unknown
     }
-    aligned = {target: place for target, place in aligned.items() if 0 <= place < len(pieces)}
-    if not aligned:
-        return hypothesis.text
-    return target_tokenizer.decode_with(hypothesis.ids, {target: pieces[place] for target, place in aligned.items()})
+    return target_tokenizer.decode_with(hypothesis.ids, aligned) if aligned else hypothesis.text

@@ -20,7 +20,7 @@ class Source:
     text: str
     """The original text."""
     ids: tuple[int, ...]
-    """Token ids, end token included; empty if the text is blank."""
+    """Token ids, special tokens included; empty if the text is blank."""
     truncated: int = 0
     """Number of tokens dropped from the end of the text to fit the model."""
 

@@ -13,8 +13,11 @@ pytest.importorskip("transformers", reason="transformers is not installed")
 import torch
 
 from edgeformer.model.build import build_model
+from edgeformer.quality.translators import run_translator
 from edgeformer_bench.peers.base import PeerError
-from edgeformer_bench.peers.optimum import marian
+from edgeformer_bench.peers.converted import ConvertedModel, save_rules
+from edgeformer_bench.peers.optimum import OptimumPeer, marian
+from edgeformer_bench.peers.own_loop import LoopPeer
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from tests import factory
 
@@ -38,6 +41,21 @@ def test_logits(model: dict[str, Any], tmp_path: Path) -> None:
     expected = ours(source, torch.tensor([4]), target)
     torch.testing.assert_close(theirs(source, decoder_input_ids=target).logits, expected, atol=1e-4, rtol=1e-4)
     assert theirs.generation_config.suppress_tokens == [special.pad, special.bos]
+
+
+def test_calls_of_it_give_our_tokens(tmp_path: Path) -> None:
+    """With the model before it is exported, which has the same interface."""
+    run = factory.small_run(tmp_path / "run", model={"norm_epsilon": 1e-5})
+    model = run.load_model()
+    save_rules(run, model.max_target_length, tmp_path)
+    peer, ours = OptimumPeer.__new__(OptimumPeer), LoopPeer("torch", run_translator(run, model))
+    peer._model, peer._converted = marian(model, run.special), ConvertedModel(tmp_path)
+    texts = [source for source, _ in factory.PAIRS[:40:5]]
+    sources = run.source_tokenizer.encode_batch(texts, special_tokens=True)
+    for length, beam_size in ((7, 1), (7, 3), (None, 1)):
+        found = peer.translate(sources, beam_size=beam_size, length=length)
+        assert found == ours.translate(sources, beam_size=beam_size, length=length)
+    assert len({*map(tuple, found)}) > 1
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,27 @@ def test_projection_and_loss_in_bf16(bias: bool) -> None:
         assert (actual - reference).norm() < 2e-2 * reference.norm()
 
 
+@pytest.mark.parametrize("scale", [4, 8, 12])
+def test_losses_in_bf16_are_as_accurate_as_stated(scale: float) -> None:
+    """For models that know little and models that are sure of the label."""
+    generator = torch.Generator().manual_seed(0)
+    projection = nn.Linear(256, 1000, bias=False)
+    nn.init.normal_(projection.weight, std=256**-0.5, generator=generator)
+    labels = torch.randint(0, 1000, (400,), generator=generator)
+    features = scale * projection.weight.detach()[labels] + 0.8 * torch.randn(400, 256, generator=generator)
+    expected = nn.functional.cross_entropy(projection(features), labels, reduction="none").detach()
+    features.requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = [
+            projected_cross_entropy(row[None, None], projection, label[None, None]).nll
+            for row, label in zip(features, labels, strict=True)
+        ]
+    errors = torch.stack(found) - expected
+    assert 1e-4 < errors.abs().median() < 0.01
+    assert errors.abs().quantile(0.99) < 0.03
+    assert errors.mean().abs() < 0.001
+
+
 def test_projection_of_padding_alone_is_zero() -> None:
     features, projection, labels = projected_example(bias=True)
     sums = projected_cross_entropy(features, projection, torch.full_like(labels, NO_LABEL), 0.1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer.importers.archive import read_npz
-from edgeformer.importers.marian.binary import Item, QuantizedMatrix
-from edgeformer_bench.peers import bergamot_model
+from edgeformer.importers.marian.binary import EMBEDDINGS, FLOAT32, HEADER, VERSION, Item, QuantizedMatrix
 from tests.importers.marian_models import MARIAN
 
 Arrays = Mapping[str, NDArray[Any]]
+INT8, INTGEMM8 = 0x101, 0x4101
+ALIGNMENT = 256
 
 
 def bergamot_files(model: str) -> dict[str, bytes]:
@@ -46,7 +48,30 @@ def binary_model(arrays: Arrays, activation_factors: Mapping[str, float]) -> byt
     """
     items: dict[str, Item] = {name: _item(name, array) for name, array in arrays.items()}
     factors = {name: np.full((1, 1), factor, np.float32) for name, factor in activation_factors.items()}
-    return bergamot_model.binary_model({**items, **factors})
+    stored = [(name.encode() + b"\0", *_stored(name, item)) for name, item in {**items, **factors}.items()]
+    data = struct.pack("<2Q", VERSION, len(stored))
+    for encoded, kind, shape, content in stored:
+        data += HEADER.pack(len(encoded), kind, len(shape), len(content))
+    data += b"".join(encoded for encoded, *_ in stored)
+    for _, _, shape, _ in stored:
+        data += struct.pack(f"<{len(shape)}i", *shape)
+    padding = ALIGNMENT - (len(data) + 8) % ALIGNMENT
+    data += struct.pack("<Q", padding) + bytes(padding)
+    return data + b"".join(content for *_, content in stored)
+
+
+def _stored(name: str, item: Item) -> tuple[int, tuple[int, ...], bytes]:
+    """Type, axes and data of an item."""
+    if isinstance(item, QuantizedMatrix):
+        integers = item.integers if name in EMBEDDINGS else item.integers.T
+        content = np.ascontiguousarray(integers).tobytes() + struct.pack("<f", item.factor)
+        return INTGEMM8, item.integers.shape, _padded(content)
+    kind = INT8 if item.dtype.itemsize == 1 else FLOAT32
+    return kind, item.shape, _padded(np.ascontiguousarray(item).tobytes())
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % ALIGNMENT)
 
 
 def _item(name: str, array: NDArray[Any]) -> Item:

@@ -262,7 +262,7 @@ def untied(model: Any, folder: Path) -> Any:
     model.config.tie_word_embeddings = False
     model.save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    write_json(folder, "config.json", {**config, "tie_word_embeddings": False})
+    write_json(folder, "config.json", {**config, "tie_word_embeddings": False, "transformers_version": "4.57.1"})
     return model
 
 

@@ -23,6 +23,7 @@ from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import open_translator
 from tests.commands import error
+from tests.importers.alignments import check_alignments
 from tests.importers.ctranslate2_models import HEADS, fill, save
 from tests.importers.marian_models import MARIAN, expected
 
@@ -95,6 +96,7 @@ def test_translations_are_those_of_argos(prefix: str, count: int, tmp_path: Path
                 # Argos leaves a space that follows another one at the start.
                 assert translation.text == text.lstrip(" ")
     assert compared > count // 20
+    check_alignments(ours, texts[:8])
 
 
 def test_a_package_is_read_packed_and_unpacked(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from edgeformer.quality.translators import open_translator
 from edgeformer.run.folder import Run
 from edgeformer_export.export import export_run
 from edgeformer_runtime.translator import AnyTranslator, Translator
+from tests.importers.alignments import check_alignments
 from tests.importers.hugging_face_models import ARCHITECTURES, SENTENCES, TRANSLATES, changed, references, reloaded
 
 MAX_STEPS = 39
@@ -146,6 +147,59 @@ def test_a_first_token_is_forced(imported: Callable[[str], Imported], tmp_path: 
     assert found.model.text.target_prefix == ("<s>",)
     run = write_run(found.model, tmp_path / "run", found.origin, text=SENTENCES[:5])
     assert differences(open_translator(run.path), Imported(folder, run, (0,)), SENTENCES[:40], 1) == []
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in ARCHITECTURES],
+)
+def test_translations_are_aligned_with_the_text_alone(imported: Callable[[str], Imported], architecture: str) -> None:
+    check_alignments(open_translator(imported(architecture).run.path), SENTENCES[:8])
+
+
+SCALES = [
+    *(
+        (name, "4.57.1", {"tie_word_embeddings": tied}, tied)
+        for name in ("t5_gated", "umt5", "mt5")
+        for tied in (True, False)
+    ),
+    ("t5_gated", "5.0.0", {"scale_decoder_outputs": True}, True),
+    ("t5_gated", "5.0.0", {"scale_decoder_outputs": False}, False),
+    ("umt5", "5.0.0", {}, True),
+    ("mt5", "5.0.0", {}, False),
+]
+"""Architectures, the version that wrote the folder, what it says, and whether that version divides outputs."""
+
+
+@pytest.mark.parametrize(("architecture", "version", "stated", "divides"), SCALES)
+def test_outputs_of_t5_are_scaled_as_by_the_version_that_wrote_the_folder(
+    imported: Callable[[str], Imported],
+    architecture: str,
+    version: str,
+    stated: dict[str, bool],
+    divides: bool,
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "model"
+    reloaded(changed(imported(architecture).folder, folder)).save_pretrained(folder)  # version 5 writes its fields
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    assert config["tie_word_embeddings"] is True
+    if version.startswith("4"):
+        config.pop("scale_decoder_outputs", None)
+    (folder / "config.json").write_text(json.dumps({**config, "transformers_version": version, **stated}))
+    found = read_model(folder, None)
+    run = write_run(found.model, tmp_path / "run", found.origin, text=SENTENCES[:5])
+    translator, model = open_translator(run.path), reloaded(folder)
+    (source,), target = translator.encode(SENTENCES[:1]), [7, 9, 5, 30]
+    with torch.inference_mode():
+        encoded = model.encoder(input_ids=torch.tensor([source.ids]))
+        hidden = model.decoder(
+            input_ids=torch.tensor([[0, *target[:-1]]]), encoder_hidden_states=encoded.last_hidden_state
+        ).last_hidden_state
+        logits = model.lm_head(hidden * hidden.shape[-1] ** -0.5 if divides else hidden)
+    expected = logits.log_softmax(-1)[0, range(len(target)), target]
+    (score,) = translator.score(SENTENCES[:1], [target], end_token=False)
+    np.testing.assert_allclose(score.token_scores, expected, atol=1e-3)
 
 
 # Files of weights.

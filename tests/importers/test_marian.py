@@ -37,6 +37,7 @@ from edgeformer_runtime.translator import AnyTranslator, Translator
 from tests.amounts import examples
 from tests.commands import error, succeeded
 from tests.commands import run as run_command
+from tests.importers.alignments import check_alignments
 from tests.importers.marian_models import MARIAN, expected, scored
 
 MODEL = MARIAN / "ssru"
@@ -58,6 +59,10 @@ def compare(translator: AnyTranslator, beam_size: int, count: int, model: str = 
 @pytest.mark.parametrize("count", [100, pytest.param(400, marks=pytest.mark.slow)])
 def test_torch_translates_as_marian_does(marian_run: Run, beam_size: int, count: int) -> None:
     compare(open_translator(marian_run.path), beam_size, count)
+
+
+def test_translations_are_aligned_with_the_text_alone(marian_run: Run) -> None:
+    check_alignments(open_translator(marian_run.path), [case.source for case in expected("ssru")[:8]])
 
 
 @pytest.mark.slow
@@ -340,6 +345,7 @@ def test_target_languages_are_chosen_by_a_token(tmp_path: Path) -> None:
     run = write_run(found.model, tmp_path / "run", found.origin, text=["Tom is here."])
     german = open_translator(run.path)
     assert german.translate(["Tom is here."])[0].source.ids[0] == ids[0]
+    check_alignments(german, ["Tom is here.", "Tom"])
     french = german.with_languages("en", "fra")
     assert french.translate(["Tom is here."])[0].source.ids[0] == tokenizer.ids([">>fra<<"])[0]
     with pytest.raises(OptionError, match="but is `ita`"):

@@ -99,15 +99,22 @@ def test_blank_texts_have_none(translator: Translator) -> None:
 
 
 @pytest.mark.parametrize(("finished", "expected"), [(True, ((1, 0), (0, 1))), (False, ((1, 0), (0, 1), (1, 2)))])
-def test_the_alignment_leaves_end_tokens_out(finished: bool, expected: tuple[tuple[int, int], ...]) -> None:
-    weights = np.array([[0.1, 0.7, 0.2], [0.3, 0.1, 0.6], [0.0, 0.1, 0.9]], np.float32)
-    attention = Attention(("a", "b", "</s>"), ("x", "y", "</s>" if finished else "z"), weights, finished)
-    assert attention.alignment == expected
+@pytest.mark.parametrize("before", range(3))
+@pytest.mark.parametrize("after", range(3))
+def test_the_alignment_leaves_special_tokens_out(
+    finished: bool, expected: tuple[tuple[int, int], ...], before: int, after: int
+) -> None:
+    weights = np.full((3, before + 2 + after), 0.8, np.float32)
+    weights[:, before : before + 2] = [[0.1, 0.7], [0.3, 0.1], [0.0, 0.1]]
+    source, text = ("<s>",) * before + ("a", "b") + ("</s>",) * after, range(before, before + 2)
+    attention = Attention(source, ("x", "y", "</s>" if finished else "z"), weights, finished, text)
+    assert attention.alignment == tuple((before + position, target) for position, target in expected)
 
 
-def test_an_end_token_alone_is_aligned_with_nothing() -> None:
-    assert Attention(("</s>",), ("a",), np.ones((1, 1), np.float32), finished=False).alignment == ()
-    assert Attention(("a", "</s>"), ("</s>",), np.ones((1, 2), np.float32), finished=True).alignment == ()
+def test_special_tokens_alone_are_aligned_with_nothing() -> None:
+    ones, no_text = np.ones((1, 2), np.float32), range(1, 1)
+    assert Attention(("<s>", "</s>"), ("a",), ones, finished=False, text_tokens=no_text).alignment == ()
+    assert Attention(("a", "</s>"), ("</s>",), ones, finished=True, text_tokens=range(1)).alignment == ()
 
 
 def test_a_bundle_without_weights_translates_and_says_what_it_lacks(small_bundle: Path, tmp_path: Path) -> None:

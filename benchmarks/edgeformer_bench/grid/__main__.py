@@ -13,7 +13,7 @@ from edgeformer_bench.grid.measure import OURS, PRESETS, WORKLOADS, GridOptions,
 from edgeformer_bench.grid.models import PRECISIONS
 from edgeformer_bench.grid.report import page
 from edgeformer_bench.options import peer_pythons
-from edgeformer_bench.peers.base import OF_IMPORTED_MODELS, PEERS
+from edgeformer_bench.peers.base import PEERS
 from edgeformer_runtime.cli.output import console, counting, json_text, plural
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.files import write_atomically
@@ -24,8 +24,6 @@ THREADS = (1, 2)
 """Threads of a full grid."""
 SLOW = "torch-compile"
 """Peer that compiles for minutes for every new number of rows; measured with ``--full`` or on request."""
-EXCEPT = ", ".join((SLOW, *OF_IMPORTED_MODELS))
-"""Systems that are measured on request."""
 
 
 def _several(name: str, field: str, kind: click.ParamType[Any], text: str) -> Callable[[Any], Any]:
@@ -45,7 +43,7 @@ def _several(name: str, field: str, kind: click.ParamType[Any], text: str) -> Ca
 @_several("--workload", "workloads", click.Choice(list(WORKLOADS)), "Batch size x beam size. Default: all")
 @_several("--length", "lengths", click.IntRange(2, 64), "Source tokens. Default: 20")
 @_several("--threads", "threads", click.IntRange(1), "CPU threads per operator. Default: 1")
-@_several("--system", "systems", click.Choice((OURS, *PEERS)), f"System to measure. Default: all except {EXCEPT}")
+@_several("--system", "systems", click.Choice((OURS, *PEERS)), f"System to measure. Default: all except {SLOW}")
 @_several("--precision", "precisions", click.Choice(PRECISIONS), "Precision of our bundles. Default: all")
 @click.option(
     "--full", is_flag=True, help="All presets and systems, lengths 10, 20 and 60, 1 and 2 threads. Takes hours."
@@ -93,7 +91,7 @@ def _options(full: bool, **choices: Any) -> GridOptions:
         "presets": PRESETS if full else PRESETS[1:],
         "workloads": tuple(WORKLOADS),
         "lengths": LENGTHS if full else LENGTHS[1:2],
-        "systems": tuple(name for name in (OURS, *PEERS) if name not in OF_IMPORTED_MODELS and (full or name != SLOW)),
+        "systems": tuple(name for name in (OURS, *PEERS) if full or name != SLOW),
         "precisions": PRECISIONS,
     }
     choices |= {name: choices[name] or default for name, default in defaults.items()}

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from edgeformer_runtime.errors import EdgeformerError
 
-Kind = Literal["bundle", "torch", "ctranslate2", "optimum", "marian", "bergamot"]
+Kind = Literal["bundle", "torch", "ctranslate2", "optimum", "bergamot"]
 """What runs the model: a bundle of ours, or a peer."""
 
 Weights = Literal["int8", "float32"]
@@ -36,8 +37,6 @@ class Engine:
     own_environment: str = ""
     """What an environment of its own must have, if the engine may need one."""
     on_cpu_only: bool = False
-    of_imported_models: bool = False
-    """Whether it runs only models that were imported from its own format."""
 
     def load(self, module: str) -> ModuleType:
         """Import one of its modules."""
@@ -58,31 +57,16 @@ ENGINES: dict[Kind, Engine] = {
         own_environment="Optimum",
         on_cpu_only=True,
     ),
-    "marian": Engine(
-        module="marian",
-        name="Marian",
-        converter="marian_model",
-        weights=("float32",),
-        own_environment="pymarian",
-        on_cpu_only=True,
-        of_imported_models=True,
-    ),
-    "bergamot": Engine(
-        module="bergamot",
-        name="Bergamot",
-        converter="bergamot_model",
-        weights=("int8",),
-        on_cpu_only=True,
-        of_imported_models=True,
-    ),
+    "bergamot": Engine(module="bergamot", on_cpu_only=True),
 }
 
-PEERS = ("ctranslate2", "torch", "torch-compile", "optimum", "marian", "bergamot")
+PEERS = ("ctranslate2", "torch", "torch-compile", "optimum")
 """Peers that have the weights of a run in their own format."""
+BERGAMOT = "bergamot"
+"""Firefox's engine, which reads the files that a bundle's model was imported from."""
 ONNXRUNTIME = "onnxruntime"
 """The name under which a bundle that runs on the kernels is compared with itself on ONNX Runtime."""
 
-OF_IMPORTED_MODELS = tuple(kind for kind, engine in ENGINES.items() if engine.of_imported_models)
 ON_CPU = tuple(kind for kind, engine in ENGINES.items() if engine.on_cpu_only)
 
 
@@ -124,28 +108,40 @@ class Contender:
         return self.specs[0].kind
 
 
-class Peer(Protocol):
+class Call(NamedTuple):
+    """A call of an engine, whose inputs are in the form that the engine takes."""
+
+    run: Callable[[], Any]
+    """What is timed: it returns the engine's own output."""
+    ids: Callable[[Any], list[list[int]]]
+    """Makes of that output the token ids of the best hypothesis for each sentence, without start and end tokens."""
+
+
+class Peer(ABC):
     """An engine with a loaded model."""
 
     version: str
 
-    def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> list[list[int]]:
-        """Translate sentences as one batch.
+    @abstractmethod
+    def prepare(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> Call:
+        """Prepare the translation of sentences as one batch.
 
         Args:
             sources: token ids of each sentence, end token included.
             beam_size: hypotheses kept; 1 is greedy search.
             length: decode exactly this many tokens, suppressing the end token; ``None`` decodes up to the end token or
                 the model's limit.
-
-        Returns:
-            Token ids of the best hypothesis for each sentence, without start and end tokens.
         """
 
+    def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> list[list[int]]:
+        """Translate sentences as one batch; see :meth:`prepare`."""
+        call = self.prepare(sources, beam_size=beam_size, length=length)
+        return call.ids(call.run())
 
-@runtime_checkable
-class TextPeer(Peer, Protocol):
+
+class TextPeer(Peer):
     """A peer that also translates text to text, and forms batches itself."""
 
+    @abstractmethod
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
         """Translate any number of texts."""

@@ -1,68 +1,52 @@
-"""Firefox's engine for Bergamot's models, with the integers and scales of a run. Requires the package ``fxtranslate``;
-only conversion requires torch.
-
-The engine reads and writes text. The converted vocabularies have one character for each token, so that it translates
-the same tokens as the other systems, whatever splits texts into them.
-"""
+"""Firefox's engine for Bergamot's models, with the files that they are published in. Requires the package
+``fxtranslate``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from edgeformer_bench.peers.base import PeerError, Spec
-from edgeformer_bench.peers.converted import ConvertedModel
-
-MODEL_FILE = "model.intgemm.alphas.bin"
-VOCABULARY_FILES = "source.spm", "target.spm"
-FIRST_CHARACTER = 0xF0000
-"""Character of the first id; it and those after it are for private use."""
+from edgeformer.importers.marian.binary import is_marian_binary
+from edgeformer.importers.marian.files import find_files
+from edgeformer.importers.registry import NOTHING
+from edgeformer_bench.peers.base import Call, PeerError, Spec, TextPeer
 
 
-class BergamotPeer:
-    """A converted model.
+class BergamotPeer(TextPeer):
+    """A published model.
 
     Args:
-        folder: output of :func:`~edgeformer_bench.peers.bergamot_model.convert_run`.
+        folder: its files.
+        shortlist: whether searches are restricted by its lists, if it has some.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, shortlist: bool = True) -> None:
         import fxtranslate
 
-        self._model = ConvertedModel(folder)
-        source, target = ((folder / name).read_bytes() for name in VOCABULARY_FILES)
-        model = (folder / MODEL_FILE).read_bytes()
-        self._translator = fxtranslate.Translator(model=model, src_vocab=source, trg_vocab=target)
+        files = find_files(folder, is_marian_binary, ".bin", NOTHING)
+        source, target = (file.read_bytes() for file in files.text.vocabularies)
+        lists = files.shortlist.read_bytes() if shortlist and files.shortlist else None
+        self._translator = fxtranslate.Translator(files.model.read_bytes(), source, target, lists)
         self.version = f"fxtranslate {version('fxtranslate')} ({self._translator.backend()})"
 
-    def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> list[list[int]]:
-        """See :meth:`Peer.translate`; the engine translates one sentence at a time."""
-        if beam_size > 1:
-            raise PeerError("Firefox's engine has greedy search only; give --beam 1.")
-        if length is not None:
-            raise PeerError("Firefox's engine cannot decode a given number of tokens.")
-        return [
-            self._translated(source)[:limit] for source, limit in zip(sources, self._model.limits(sources), strict=True)
-        ]
+    def prepare(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> Call:
+        """Refuse token ids; see :meth:`Peer.prepare`."""
+        raise PeerError("Firefox's engine reads and writes text; give --text-to-text.")
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
-        """See :meth:`TextPeer.translate_texts`."""
-        return self._model.texts(texts, partial(self.translate, beam_size=beam_size, length=None))
-
-    def _translated(self, source: Sequence[int]) -> list[int]:
-        # The engine appends the end token.
-        text = "".join(chr(FIRST_CHARACTER + index) for index in source[:-1])
-        return [ord(character) - FIRST_CHARACTER for character in self._translator.translate(text)]
+        """See :meth:`TextPeer.translate_texts`; the engine translates one sentence at a time."""
+        if beam_size > 1:
+            raise PeerError("Firefox's engine has greedy search only; give --beam 1.")
+        return [self._translator.translate(text) for text in texts]
 
 
 def open_peer(spec: Spec) -> BergamotPeer:
-    """Open a converted model.
+    """Open a published model; settings are the arguments of :class:`BergamotPeer`.
 
     Raises:
         PeerError: there are several threads, which the engine does not use.
     """
     if spec.threads > 1:
         raise PeerError("Firefox's engine has one thread; give --threads 1.")
-    return BergamotPeer(Path(spec.model))
+    return BergamotPeer(Path(spec.model), **spec.settings)

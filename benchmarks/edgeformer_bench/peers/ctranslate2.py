@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-from edgeformer_bench.peers.base import Spec
+from edgeformer_bench.peers.base import Call, Spec, TextPeer
 from edgeformer_bench.peers.converted import ConvertedModel, side_names
 from edgeformer_runtime.shortlist import Shortlist
 
@@ -18,18 +20,23 @@ BATCH_TOKENS = (1024, 4096)
 
 
 def environments() -> list[dict[str, str]]:
-    """List the kernels to try, as environment variables.
+    """List the kernels to try, as environment variables: each instruction set with each library of matrix products.
 
     CTranslate2 uses AVX-512 only on request, and MKL by default only on Intel processors; if the processor or the
-    library does not support what is requested, the process refuses to start.
+    library does not support what is requested, the process refuses to start. What the environment of this process says
+    already holds for all.
     """
     from edgeformer_runtime.selfcheck.machine import machine_summary
 
     opposite = "0" if "intel" in machine_summary().lower() else "1"
-    return [{}, {"CT2_FORCE_CPU_ISA": "AVX512"}, {"CT2_USE_MKL": opposite}]
+    others = {"CT2_FORCE_CPU_ISA": "AVX512", "CT2_USE_MKL": opposite}
+    choices: list[list[dict[str, str]]] = [
+        [{}] if name in os.environ else [{}, {name: value}] for name, value in others.items()
+    ]
+    return [{**instructions, **library} for instructions, library in product(*choices)]
 
 
-class CTranslate2Peer:
+class CTranslate2Peer(TextPeer):
     """A converted model.
 
     Args:
@@ -69,23 +76,27 @@ class CTranslate2Peer:
         self._source_names, self._target_names = side_names(source), side_names(target)
         self._ids = {name: index for index, name in enumerate(self._target_names)}
 
-    def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> list[list[int]]:
-        """See :meth:`Peer.translate`."""
-        return self._translate(sources, length, beam_size=beam_size)
+    def prepare(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> Call:
+        """See :meth:`Peer.prepare`; CTranslate2 reads and writes the names of tokens."""
+        return self._call(sources, length, beam_size=beam_size)
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
         """See :meth:`TextPeer.translate_texts`; CTranslate2 sorts texts by length and forms batches."""
         batches: dict[str, Any] = {"max_batch_size": self._batch_tokens, "batch_type": "tokens"}
-        return self._model.texts(texts, partial(self._translate, beam_size=beam_size, **batches))
 
-    def _translate(
-        self, sources: Sequence[Sequence[int]], length: int | None = None, **options: object
-    ) -> list[list[int]]:
-        """Translate; CTranslate2 has one limit for all sentences, so those with a lower one are cut."""
+        def translate(sources: Sequence[Sequence[int]]) -> list[list[int]]:
+            call = self._call(sources, beam_size=beam_size, **batches)
+            return call.ids(call.run())
+
+        return self._model.texts(texts, translate)
+
+    def _call(self, sources: Sequence[Sequence[int]], length: int | None = None, **options: object) -> Call:
+        """Prepare a call; CTranslate2 has one limit for all sentences, so those with a lower one are cut."""
         model = self._model
         limits = [length] * len(sources) if length else model.limits(sources)
         prefix = [self._target_names[index] for index in model.special.prefix]
-        results = self._translator.translate_batch(
+        run = partial(
+            self._translator.translate_batch,
             [[self._source_names[index] for index in source] for source in sources],
             [prefix] * len(sources) if prefix else None,
             max_input_length=0,
@@ -98,10 +109,14 @@ class CTranslate2Peer:
             ],
             **options,
         )
-        return [
-            [self._ids[name] for name in result.hypotheses[0][len(prefix) : len(prefix) + limit]]
-            for result, limit in zip(results, limits, strict=True)
-        ]
+
+        def ids(results: Any) -> list[list[int]]:
+            return [
+                [self._ids[name] for name in result.hypotheses[0][len(prefix) : len(prefix) + limit]]
+                for result, limit in zip(results, limits, strict=True)
+            ]
+
+        return Call(run, ids)
 
 
 def write_vocabulary_map(shortlist: Shortlist, folder: Path) -> None:

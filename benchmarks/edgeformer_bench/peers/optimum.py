@@ -7,13 +7,14 @@ rest of the project, so it may need a separate environment; its process then use
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeformer_bench.peers.base import PeerError, Spec, Weights
+from edgeformer_bench.peers.base import Call, Peer, PeerError, Spec, Weights
 from edgeformer_bench.peers.converted import ConvertedModel, save_rules
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.files import staged_folder
@@ -33,7 +34,7 @@ ACTIVATIONS = {
 }
 
 
-class OptimumPeer:
+class OptimumPeer(Peer):
     """An exported model, opened with :class:`ORTModelForSeq2SeqLM`."""
 
     def __init__(self, folder: Path, threads: int) -> None:
@@ -51,8 +52,8 @@ class OptimumPeer:
         self._model = ORTModelForSeq2SeqLM.from_pretrained(folder, session_options=options, **files)
         self._converted = ConvertedModel(folder)
 
-    def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> list[list[int]]:
-        """See :meth:`Peer.translate`."""
+    def prepare(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> Call:
+        """See :meth:`Peer.prepare`; Optimum reads and writes padded tensors."""
         import torch
 
         special = self._converted.special
@@ -62,15 +63,23 @@ class OptimumPeer:
             row[: len(ids)] = torch.tensor(ids)
         mask = torch.arange(width) < torch.tensor([len(ids) for ids in sources])[:, None]
         limits = {} if length is None else {"min_new_tokens": length, "max_new_tokens": length}
-        output = self._model.generate(
-            input_ids=source, attention_mask=mask.long(), num_beams=beam_size, do_sample=False, **limits
+        run = partial(
+            self._model.generate,
+            input_ids=source,
+            attention_mask=mask.long(),
+            num_beams=beam_size,
+            do_sample=False,
+            **limits,
         )
-        rows: list[list[int]] = output[:, 1:].tolist()
-        ends = [length] * len(rows) if length else self._converted.limits(sources)
-        return [
-            row[: min(end, row.index(special.eos))] if special.eos in row else row[:end]
-            for row, end in zip(rows, ends, strict=True)
-        ]
+        ends = [length] * len(sources) if length else self._converted.limits(sources)
+
+        def cut(output: Any) -> list[list[int]]:
+            return [
+                row[: min(end, row.index(special.eos))] if special.eos in row else row[:end]
+                for row, end in zip(output[:, 1:].tolist(), ends, strict=True)
+            ]
+
+        return Call(run, cut)
 
 
 def open_peer(spec: Spec) -> OptimumPeer:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
-from edgeformer_bench.peers.base import Spec
+from edgeformer_bench.peers.base import Call, Spec, TextPeer
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
 from edgeformer_runtime.translator import AnyTranslator, Translator
 
 
-class LoopPeer:
+class LoopPeer(TextPeer):
     """A translator of any engine."""
 
     def __init__(self, version: str, translator: AnyTranslator) -> None:
         self.version = version
         self._translator = translator
 
-    def translate(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> list[list[int]]:
-        """See :meth:`Peer.translate`."""
+    def prepare(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> Call:
+        """See :meth:`Peer.prepare`."""
         options = replace(
             self._translator.defaults,
             beam_size=beam_size,
@@ -28,7 +29,8 @@ class LoopPeer:
         )
         if length is not None:
             options = replace(options, min_length=length, max_length=length, max_len_a=0.0)
-        return [list(best.ids) for best, *_ in decode(self._translator.session, sources, options)]
+        run = partial(decode, self._translator.session, sources, options)
+        return Call(run, lambda decoded: [list(best.ids) for best, *_ in decoded])
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
         """See :meth:`TextPeer.translate_texts`; the decode loop sorts texts by length and forms batches."""

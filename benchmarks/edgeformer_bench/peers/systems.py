@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from edgeformer.errors import ConfigError
 from edgeformer_bench.peers.base import ENGINES, Contender, Spec, Weights
 from edgeformer_bench.peers.ctranslate2 import BATCH_TOKENS, environments, write_vocabulary_map
 from edgeformer_bench.peers.process import convert
+from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.shortlist import Shortlist
 
 CUDA_TYPES: dict[Weights, str] = {"int8": "int8_float16", "float32": "float16"}
@@ -45,6 +47,31 @@ def ours(
         Contender(name, (Spec(kind="bundle", model=str(path), threads=threads, device=device, settings=settings),))
         for name, path in bundles.items()
     ]
+
+
+def firefox(bundle: Bundle, model: Path, options: PeerOptions) -> Contender:
+    """Create the contender of Firefox's engine, with the files that a bundle's model was imported from.
+
+    Args:
+        bundle: the bundle.
+        model: the folder of these files, or ``firefox:PAIR``.
+        options: how peers run; with a shortlist, searches are restricted by the one among the files.
+
+    Raises:
+        ConfigError: the bundle's model is another one.
+        DataError: the model cannot be downloaded.
+    """
+    from edgeformer.importers.read import fetch, is_record_of
+
+    downloaded = fetch(str(model))
+    if not is_record_of(bundle.manifest.provenance.origin(), downloaded):
+        raise ConfigError(
+            f"Bundle `{bundle.path}` was not imported from `{model}`; give the model of Firefox that it comes from "
+            "with --checkpoint."
+        )
+    settings = {"shortlist": options.shortlist is not None}
+    spec = Spec(kind="bergamot", model=str(downloaded.path), threads=options.threads, settings=settings)
+    return Contender("Firefox's engine", (spec,))
 
 
 def peer(name: str, run: Path, work: Path, options: PeerOptions) -> list[Contender]:

@@ -58,6 +58,20 @@ class T5Config(msgspec.Struct, frozen=True):
     dense_act_fn: str | None = None
     scale_decoder_outputs: bool | None = None
     tie_word_embeddings: bool = True
+    transformers_version: str = ""
+
+    def divides_output(self, model_type: str) -> bool:
+        """Whether outputs of the decoder are divided by the square root of D before the projection.
+
+        The model was trained by the version of ``transformers`` that wrote its folder. Version 4 divides if
+        ``tie_word_embeddings`` is true. Version 5 writes true for every model, and divides T5's outputs if
+        ``scale_decoder_outputs`` is true, UMT5's always and mT5's never.
+        """
+        if self.scale_decoder_outputs is not None:
+            return self.scale_decoder_outputs
+        if model_type == "mt5" and not self.transformers_version.startswith("4."):
+            return False
+        return self.tie_word_embeddings
 
 
 def read_t5(config: Mapping[str, Any], checkpoint: Checkpoint) -> tuple[dict[str, Any], Rows]:
@@ -66,9 +80,6 @@ def read_t5(config: Mapping[str, Any], checkpoint: Checkpoint) -> tuple[dict[str
     settings = checked(config, T5Config, {} if model_type == "t5" else _LARGER)
     width, rows = settings.d_model, settings.vocab_size
     function, gated = _feed_forward(config, settings)
-    # Outputs of the decoder are divided by the square root of D before the projection only if both tables were trained
-    # as one, which `tie_word_embeddings` has said since the first models.
-    divides = settings.tie_word_embeddings if settings.scale_decoder_outputs is None else settings.scale_decoder_outputs
     tied = checkpoint.tables((rows, width), (rows, width), tied=True)
     model = {
         "family": "transformer",
@@ -96,7 +107,7 @@ def read_t5(config: Mapping[str, Any], checkpoint: Checkpoint) -> tuple[dict[str
         "ffn_bias": False,
         "ffn_gated": gated,
         "tied_embeddings": tied,
-        "output_scale": width**-0.5 if divides and model_type != "mt5" else 1.0,
+        "output_scale": width**-0.5 if settings.divides_output(model_type) else 1.0,
         "dropout": settings.dropout_rate,
         "max_source_length": MAX_LENGTH,
         "max_target_length": MAX_LENGTH,

@@ -35,6 +35,44 @@ test("attention weights add up to one, and leave other translations as they are"
   assert.deepEqual(await translator.translate(SENTENCES), before);
 });
 
+test("translations are aligned with words of the text, whatever special tokens surround it", async () => {
+  const bundle = await openBundle(INT8);
+  const kernels = await openKernels(bundle, bundle.manifest.plan!);
+  const tokenizers = await openTokenizers(bundle.manifest, bundle);
+  const text = SENTENCES[0]!;
+  const { length } = tokenizers.source.encode(text);
+  for (const before of [0, 1, 2])
+    for (const after of [0, 1, 2]) {
+      // Each token attends to the special tokens most, and then to one token of the text, from the last to the first.
+      const attentive: Engine = {
+        name: "kernels",
+        start: kernels.start.bind(kernels),
+        close: () => undefined,
+        attention: async (source, fed) =>
+          fed.map((_, step) =>
+            Float32Array.from(source, (_, i) => {
+              const isText = i >= before && i < source.length - after;
+              return isText ? 0.01 + 0.1 * Number(i - before === (length - 1 - step + 100 * length) % length) : 0.5;
+            }),
+          ),
+      };
+      const manifest = structuredClone(bundle.manifest);
+      manifest.text.source_prefix = Array(before).fill("<s>");
+      manifest.text.source_suffix = Array(after).fill("</s>");
+      const surrounded = Object.assign(Object.create(bundle), { manifest });
+      const translator = new LocalTranslator(surrounded, attentive, tokenizers, undefined);
+      const { hypotheses, source } = await translator.translate(text, { maxLength: length + 3, returnAttention: true });
+      const { alignment, sourceTokens } = hypotheses[0]!.attention!;
+      assert.equal(sourceTokens.length, source.ids.length);
+      assert.equal(source.ids.length, before + length + after);
+      assert.deepEqual(
+        alignment,
+        hypotheses[0]!.ids.map((_, i) => [before + ((length - 1 - i + 100 * length) % length), i]),
+      );
+      for (const row of await translator.attention(text, hypotheses[0]!.ids)) assert.equal(row.length, length);
+    }
+});
+
 test("the search in steps finds what the kernels' own search finds", async () => {
   const bundle = await openBundle(INT8);
   const kernels = await openKernels(bundle, bundle.manifest.plan!);

@@ -180,17 +180,16 @@ def aligned(
         finish: how the translation is changed.
         mark: the end of the text that its sentence does not have.
     """
-    # Weights (T, S): how much each target token attends to each source token, prefixes and the end left out. Without
-    # attention, words take the place of source tokens, and each target token attends to the one beside it.
+    # Weights (T, S): how much each target token attends to each token of the source text, of which there are fewer than
+    # spans if it was truncated. Without attention, words take the place of source tokens, and each target token
+    # attends to the one beside it.
     text = hypothesis.text
     ends = _target_ends(tokenizers[1], hypothesis)
-    spans = _source_spans(tokenizers[0], source) if attention is not None else None
-    columns = 0 if attention is None else attention.weights.shape[1] - tokenizers[0].prefix_length
-    if attention is None or spans is None or not 0 < len(spans) <= columns:
+    if attention is None or not attention.text_tokens:
         spans, weights = _proportional(source, ends, len(text))
     else:
-        first = tokenizers[0].prefix_length
-        weights = attention.weights[: len(ends), first : first + len(spans)]
+        spans = _source_spans(tokenizers[0], source)[: len(attention.text_tokens)]
+        weights = attention.text_weights
         weights = weights / np.maximum(weights.sum(1, keepdims=True), 1e-9)
     # A word has the mean attention, and the geometric mean of the probabilities, of the tokens that have part of it.
     words: list[Word] = []

@@ -23,8 +23,6 @@ WORDS = {"a": "une", "red": "rouge", "car": "voiture", "dog": "chien", "the": "l
 class WordTokenizer:
     """Tokens are words; their ids are their places in a list that grows."""
 
-    prefix_length = 0
-
     def __init__(self) -> None:
         self.known: list[str] = []
 
@@ -80,7 +78,7 @@ class WordTranslator:
         weights[:, :-1] = (0.8 - self.share) / max(1, len(words) - 1)
         weights[range(len(target)), order] = self.share
         weights[:, -1] = 0.2  # the end token
-        attention = Attention((*words, "</s>"), (*target, "</s>"), weights, True)
+        attention = Attention((*words, "</s>"), (*target, "</s>"), weights, True, range(len(words)))
         hypothesis = TextHypothesis(self.target_tokenizer.decode(ids), tuple(target), ids, 0.0, True, None, attention)
         return Translation(Source(text, tuple(map(self.source_tokenizer.id, words))), (hypothesis,))
 

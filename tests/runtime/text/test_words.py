@@ -154,7 +154,9 @@ def test_with_attention_each_word_comes_from_what_its_tokens_attend_to(words: li
     weights[range(len(words)), order] = 0.4
     weights[:, -1] = weights[-1] = 0.5
     scores = tuple(-float(place) for place in range(len(words) + 1))
-    sentence = divided(source, target, Attention((*words, "</s>"), (*target, "</s>"), weights, True), scores)
+    sentence = divided(
+        source, target, Attention((*words, "</s>"), (*target, "</s>"), weights, True, range(len(words))), scores
+    )
     starts = [len(" ".join(words[:place])) + bool(place) for place in range(len(words))]
     assert [span[0] for span in sentence.sources] == [starts[place] for place in order]
     assert [word.shares.sum() for word in sentence.words] == pytest.approx([1.0] * len(words))

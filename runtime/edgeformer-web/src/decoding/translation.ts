@@ -6,13 +6,13 @@ import type { OptionChanges, TokensOrText } from "./options.js";
 
 /** The weight of every source token for every target token. */
 export interface Attention {
-  /** The S source tokens, end token included. */
+  /** The S source tokens, special tokens included. */
   sourceTokens: string[];
   /** The T tokens of the translation, including the end token if there is one. */
   targetTokens: string[];
   /** T rows of S weights, which sum to 1. */
   weights: Float32Array[];
-  /** The source token with the largest weight for each target token, as [source, target], without end tokens. */
+  /** The source token with the largest weight for each target token, as [source, target], without special tokens. */
   alignment: [number, number][];
 }
 

@@ -104,10 +104,11 @@ export class LocalTranslator implements Translator {
     return this.model.name === "kernels" || Object.hasOwn(this.manifest.files, ATTENTION_FILE);
   }
 
-  /** What each token of a translation attends to: one weight per source token. */
-  attention(text: string, ids: readonly number[], options: CallOptions = {}): Promise<Float32Array[]> {
+  /** What each token of a translation attends to: one weight per token of the source text, special tokens left out. */
+  async attention(text: string, ids: readonly number[], options: CallOptions = {}): Promise<Float32Array[]> {
     const call = this.#call(options);
-    return this.#weights(this.#encode(text, 0, call).ids, ids, call);
+    const source = this.#encode(text, 0, call).ids;
+    return (await this.#weights(source, ids, call)).map((row) => ofText(row, call));
   }
 
   translate(text: string, options?: CallOptions): Promise<Translation>;
@@ -267,12 +268,12 @@ export class LocalTranslator implements Translator {
   async #attention(source: readonly number[], hypothesis: TextHypothesis, call: Call): Promise<Attention> {
     const target = [...hypothesis.ids, ...(hypothesis.finished ? [call.special.eos] : [])];
     const weights = await this.#weights(source, target, call);
-    const alignment = hypothesis.ids.map((_, i): [number, number] => [largest(weights[i]!.subarray(0, -1)), i]);
+    const aligned = hypothesis.ids.map((_, i): [number, number] => [largest(ofText(weights[i]!, call)), i]);
     return {
       sourceTokens: source.map((id) => this.tokenizers.source.token(id) ?? ""),
       targetTokens: target.map((id) => this.tokenizers.target.token(id) ?? ""),
       weights,
-      alignment: alignment.filter(([place]) => place >= 0),
+      alignment: aligned.filter(([place]) => place >= 0).map(([place, i]) => [call.around[0].length + place, i]),
     };
   }
 
@@ -292,6 +293,10 @@ export class LocalTranslator implements Translator {
 function translation(source: Translation["source"], hypotheses: TextHypothesis[]): Translation {
   return { text: hypotheses[0]!.text, source, hypotheses };
 }
+
+/** Weights of those source tokens that are part of the text. */
+const ofText = (row: Float32Array, { around: [before, after] }: Call): Float32Array =>
+  row.subarray(before.length, row.length - after.length);
 
 /** Position of the first largest value; -1 if there is none. */
 function largest(values: Float32Array): number {

@@ -102,7 +102,6 @@ const STOPPED: CallOptions = { maxNgramRepeats: 8, maxLenA: 3, maxLenB: 32 };
 /** Translates whole texts with a model that is open in this thread. */
 export function textTranslator(translator: LocalTranslator, options: TextOptions = {}): TextTranslator {
   const { manifest, tokenizers } = translator;
-  const first = manifest.text.source_prefix.length;
   const sentences: SentenceTranslator["sentences"] = async (texts, changes) => {
     const translations = await translator.translate(texts, changes);
     return translations.map(({ hypotheses: [best] }) => ({ text: best!.text, ids: best!.ids }));
@@ -110,7 +109,7 @@ export function textTranslator(translator: LocalTranslator, options: TextOptions
   const attention: SentenceTranslator["attention"] = async (text, { ids }, changes) => {
     if (!translator.hasAttention || !ids.length) return null;
     const weights = await translator.attention(text, ids, changes);
-    return weights.map((row) => [...row.subarray(first)]);
+    return weights.map((row) => [...row]);
   };
   return new TextTranslator({ manifest, tokenizers, sentences, attention }, options);
 }

@@ -151,12 +151,11 @@ function weighted(
   attention: AttentionRows,
   tokenizers: Tokenizers,
 ): { spans: Span[]; weights: number[][] } {
-  const spans = attention ? sourceSpans(tokenizers, source) : [];
-  if (attention && spans.length && spans.length <= (attention[0]?.length ?? 0)) {
+  if (attention?.[0]?.length) {
+    const spans = sourceSpans(tokenizers, source).slice(0, attention[0].length); // the source may have been truncated
     const weights = attention.slice(0, ends.length).map((row) => {
-      const kept = row.slice(0, spans.length);
-      const sum = kept.reduce((one, other) => Math.fround(one + other), 0);
-      return kept.map((weight) => Math.fround(weight / Math.max(sum, 1e-9)));
+      const sum = row.reduce((one, other) => Math.fround(one + other), 0);
+      return row.map((weight) => Math.fround(weight / Math.max(sum, 1e-9)));
     });
     return { spans, weights };
   }
