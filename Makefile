@@ -4,9 +4,7 @@
 # make lint      lint and types alone
 # make bench     speed against CTranslate2, torch and Optimum, in one run; more with BENCH_ARGS=--full
 # make optimum   an environment of its own for Optimum, which make bench then measures too
-# make attack    damaged bundles and models, and hostile texts, 10,000 of each: two hours; options in ATTACK_ARGS
-# make siege     hostile clients against a server with 512 MiB, and what another client notices; options in SIEGE_ARGS
-# make soak      memory, open files and threads over a million sentences: an hour; options in SOAK_ARGS
+# make attack    damaged bundles and models, hostile texts, requests and clients: 10,000 of each, or CASES; hours
 # make kernels-wheels   wheels of the kernels for Linux, macOS and Windows, in dist/
 # make web       the npm package for browsers and Node: builds and tests it; needs Node
 # make docs      the documentation site, in build/site
@@ -20,15 +18,13 @@ KERNELS := $(VENV)/.kernels
 DEMO ?= runs/demo
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
-ATTACK_ARGS ?=
-SIEGE_ARGS ?=
-SOAK_ARGS ?=
+CASES ?= 10000
 OPTIMUM ?= runs/optimum
 HELD_OUT := --source $(DEMO)/data/test.en --reference $(DEMO)/data/test.fr --beam 1 --threads 1
 WEB := runtime/edgeformer-web
 ONNXRUNTIME_WEB := onnxruntime-web@1.30.0
 
-.PHONY: demo test test-all test-slow pytest lint types bench optimum attack siege soak kernels-wheels web web-package docs demo-page clean
+.PHONY: demo test test-all test-slow pytest lint types bench optimum attack kernels-wheels web web-package docs demo-page clean
 
 demo: $(READY) $(KERNELS)
 	@test ! -e $(DEMO) || test -e $(DEMO)/.demo || { echo "$(DEMO) was not made by the demo; choose another DEMO"; exit 1; }
@@ -88,15 +84,8 @@ web-package: $(READY)
 
 optimum: $(OPTIMUM)/.ready
 
-attack: $(READY)
-	$(BIN)/python -m robustness.attack $(ATTACK_ARGS)
-	DAMAGED_MODELS=10000 $(BIN)/python -m pytest --slow -m slow tests/importers/test_damaged_models.py
-
-siege: $(READY)
-	$(BIN)/python -m robustness.siege $(SIEGE_ARGS)
-
-soak: $(READY)
-	$(BIN)/python -m robustness.soak $(SOAK_ARGS)
+attack: $(READY) $(KERNELS)
+	CASES=$(CASES) $(BIN)/python -m pytest --slow -o timeout=20000 tests/robustness tests/importers/test_damaged_models.py $(PYTEST_ARGS)
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet

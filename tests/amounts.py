@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any, TypeVar
@@ -23,6 +24,16 @@ def examples(few: int, many: int, **changes: Any) -> Callable[[Test], Test]:
         return pytest.mark.slow(decorated) if are_slow_tests_run else decorated
 
     return decorate
+
+
+def cases(few: int, many: int) -> int:
+    """Number of random cases of a property: a few, or many with the slow tests; ``CASES`` overrides both."""
+    return int(os.environ.get("CASES", many if are_slow_tests_run else few))
+
+
+def slow_unless(chosen: bool) -> list[pytest.MarkDecorator]:
+    """Marks of the random cases of a parameter, which are slow with the slow tests, and unless it is chosen."""
+    return [pytest.mark.slow] if are_slow_tests_run or not chosen else []
 
 
 def combinations(**values: Sequence[Any]) -> pytest.MarkDecorator:

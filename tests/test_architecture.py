@@ -18,7 +18,6 @@ PACKAGES = {
     "edgeformer": ROOT / "edgeformer",
     "edgeformer_export": ROOT / "export" / "edgeformer_export",
     "edgeformer_bench": ROOT / "benchmarks" / "edgeformer_bench",
-    "robustness": ROOT / "benchmarks" / "robustness",
 }
 """Import packages and their folders; each may import those above it."""
 MAX_MODULES = 14
@@ -114,7 +113,6 @@ MAY_NAME_THE_START_TOKEN = (
     "edgeformer.importers.",
     "edgeformer_export.shortlist.lists",
     "edgeformer_bench.",
-    "robustness.texts",
 )
 """What defines formats or lists special tokens; all others take :attr:`SpecialTokens.start`, which is more than one
 token in multilingual models."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import shutil
 import sys
 import time
@@ -26,23 +25,21 @@ from safetensors.torch import load_file
 
 from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
-from robustness import mutations
-from robustness.outcomes import Outcome, Result
-from robustness.worker import guarded, measured
+from tests import amounts
 from tests.importers import hugging_face_models, test_argos, test_opus_bpe
 from tests.importers.bergamot_models import bergamot_files
 from tests.importers.marian_models import MARIAN
 from tests.importers.test_bergamot import VOCABULARY, shortlist
 from tests.importers.test_hugging_face_vocabularies import saved_again
 from tests.importers.test_unread import POINTER
+from tests.robustness import mutations
+from tests.robustness.outcomes import Outcome, Result, measured
 
 if not sys.platform.startswith("linux"):
     pytest.skip("limits memory as only Linux can", allow_module_level=True)
 
 MEMORY, SECONDS = 256, 20.0
 """MiB that memory may rise by, for models of less than two megabytes, and seconds that a case may take."""
-MANY = int(os.environ.get("DAMAGED_MODELS", "150"))
-"""Models of each format in the slow test; `make attack` takes 10,000."""
 FAST = (
     "marian.zip",
     "opus-bpe",
@@ -53,7 +50,7 @@ FAST = (
     "pickled",
     "tokenizer.json",
 )
-"""Formats of the fast test: one of each reader, and each way to pack them."""
+"""Formats of the fast tests: one of each reader, and each way to pack them."""
 WHOLE_EVERY = 10
 """One model in so many that can be read is also written as a run, which uses its tokenizers and weights."""
 
@@ -182,17 +179,14 @@ def case(number: int, name: str, original: Path, folder: Path) -> tuple[str, Res
             write_run(found.model, folder / "run", found.origin, text=["a"])
         return Result(Outcome.OTHER)
 
-    return what, measured(partial(guarded, read), MEMORY)
+    return what, measured(read, MEMORY)
 
 
-@pytest.mark.parametrize(
-    ("name", "count"),
-    [*((name, 16) for name in FAST), *(pytest.param(name, MANY, marks=pytest.mark.slow) for name in FORMATS)],
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=amounts.slow_unless(name in FAST)) for name in FORMATS])
 def test_damaged_models_are_refused_or_read(
-    name: str, count: int, tmp_path: Path, record_property: Callable[[str, object], None]
+    name: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    original, outcomes = tmp_path / "original", Counter[str]()
+    original, count, outcomes = tmp_path / "original", amounts.cases(16, 150), Counter[str]()
     make(name, original)
     for number in range(count):
         start = time.monotonic()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -25,10 +24,10 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from edgeformer_runtime.serve.service import Service
+from tests.amounts import cases
 from tests.runtime.serve.http import Client, serving
 from tests.store import COMMITTED
 
-CASES = int(os.environ.get("FUZZ_CASES", "100"))
 MAIN = ("/v1/translate", "/translate")
 SHARE = 0.4
 """Share of the cases that are for each of the main operations."""
@@ -53,7 +52,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
 
 
 def test_every_answer_is_as_documented(client: Client) -> None:
-    counts, defects = fuzz(client.url, CASES)
+    counts, defects = fuzz(client.url, cases(100, 100))
     assert defects == {}
     assert counts["POST /v1/translate", "200"] > 3
     assert counts["POST /v1/translate", "400"] > 10
@@ -72,7 +71,7 @@ def test_internal_errors_and_insides_are_defects(client: Client, monkeypatch: py
     assert ("GET /languages", "insides of the server: /tmp/") in defects
 
 
-def fuzz(url: str, cases: int) -> tuple[Counter[tuple[str, str]], Defects]:
+def fuzz(url: str, count: int) -> tuple[Counter[tuple[str, str]], Defects]:
     """Send requests to a server; return the number of answers by operation and status, and the defects."""
     counts, defects = Counter[tuple[str, str]](), Defects()
     parsed: Iterable[Any] = schemathesis.openapi.from_url(f"{url}/openapi.json").get_all_operations()
@@ -83,7 +82,7 @@ def fuzz(url: str, cases: int) -> tuple[Counter[tuple[str, str]], Defects]:
 
             @seed(number)
             @settings(
-                max_examples=max(1, round(cases * (SHARE if operation.path in MAIN else rest))),
+                max_examples=max(1, round(count * (SHARE if operation.path in MAIN else rest))),
                 deadline=None,
                 database=None,
                 phases=[Phase.generate],

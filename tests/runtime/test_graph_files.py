@@ -23,9 +23,9 @@ from edgeformer_runtime.precision import Precision
 from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs
 from edgeformer_runtime.selfcheck.operators import check_operators
 from edgeformer_runtime.translator import Translator
-from robustness.mutations import BYTE_EDITS, ByteEdit, edited
 from tests.amounts import examples
 from tests.bundles import copy_of, rehash
+from tests.robustness.mutations import BYTE_EDITS, ByteEdit, edited
 
 pytest.importorskip("onnx")
 import onnx

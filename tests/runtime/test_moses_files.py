@@ -18,8 +18,8 @@ from edgeformer_runtime.errors import BundleError, ConfigError, InputError
 from edgeformer_runtime.limits import MAX_MOSES_CHARACTERS
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translator import Translator
-from robustness.mutations import mutated
 from tests.bundles import copy_of, rehash
+from tests.robustness.mutations import mutated
 from tests.runtime.test_mutated_bundles import CHANGES, MUTATED
 
 pytest.importorskip("sacremoses", reason="the extra `moses` is not installed")

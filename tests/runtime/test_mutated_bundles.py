@@ -19,9 +19,9 @@ from edgeformer_runtime.errors import BundleError, EdgeformerError
 from edgeformer_runtime.selfcheck.golden import check_golden, read_golden
 from edgeformer_runtime.selfcheck.operators import check_operators
 from edgeformer_runtime.translator import Translator
-from robustness.mutations import HOSTILE, TREE_CHANGES, TreeChange, encoded, mutated
 from tests.amounts import examples
 from tests.bundles import copy_of, rehash, write_manifest
+from tests.robustness.mutations import HOSTILE, TREE_CHANGES, TreeChange, encoded, mutated
 
 VALUES = st.one_of(
     st.sampled_from(HOSTILE), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=20)

@@ -16,7 +16,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.errors import BundleError, InputError
 from edgeformer_runtime.tokenizer import Tokenizer
-from robustness.allocated import allocated
+from tests.robustness.outcomes import allocated
 
 SENTENCES = ["Where is it\u202f?", "Où est-il\u00a0: là\u202f?", "one two three", "</s> <pad> is text", "naïve 😀 café"]
 

@@ -19,9 +19,9 @@ from edgeformer_runtime.bundle.tokenizer_file import checked_tokenizer
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translator import Translator
-from robustness.mutations import mutated
 from tests.bundles import copy_of, rehash
 from tests.commands import problems
+from tests.robustness.mutations import mutated
 from tests.runtime.test_mutated_bundles import CHANGES, MUTATED
 
 Tree = dict[str, Any]

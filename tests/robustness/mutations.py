@@ -1,6 +1,7 @@
 """Arbitrary changes of files: of bytes, of JSON trees, of protobuf messages and of weights. Needs no onnx.
 
-Property tests draw the changes with hypothesis; ``make attack`` draws them with :class:`random.Random`.
+Tests of what readers accept draw the changes with hypothesis; those of whole bundles and models with
+:class:`random.Random`.
 """
 
 from __future__ import annotations

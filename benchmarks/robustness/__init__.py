@@ -1,1 +1,0 @@
-"""Attacks on bundles and servers, and what survives them."""

@@ -1,0 +1,136 @@
+"""Work that is repeated for a long time in one process: neither memory nor open files nor threads grow."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+from threading import Event, Thread
+
+import msgspec
+import pytest
+
+from edgeformer_bench.growth import Limit, Sample, growth
+from edgeformer_runtime.limits import MIB
+from edgeformer_runtime.translator import Translator
+from tests.amounts import cases
+from tests.robustness.outcomes import allocated
+from tests.store import COMMITTED, CPU_PRECISIONS
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read on Linux only")
+
+ROUNDS = 100
+LIMITS = {
+    "memory_mib": Limit("resident memory, MiB,", share=0.1, amount=4.0),
+    "allocated_mib": Limit("allocated memory, MiB,", share=0.01, amount=0.5),
+    "files": Limit("open files"),
+    "threads": Limit("threads"),
+}
+"""How far figures may grow. Allocated memory does not grow unless something is never freed. Resident memory approaches
+its maximum slowly, since every thread has an arena of the allocator."""
+WORDS = ["The", "old", "dog", "turns", "2", "14", "times", "near", "the", "house", ".", "runs", "l'homme", "été"]
+
+
+class ProcessSample(Sample, frozen=True, kw_only=True):
+    """The state of this process at one moment."""
+
+    allocated_mib: float
+    """What Python and libraries allocated of the memory, which also has what the allocator keeps."""
+
+
+def sample() -> ProcessSample:
+    return ProcessSample(allocated_mib=allocated() / MIB, **msgspec.structs.asdict(Sample.of(os.getpid())))
+
+
+def grown(work: Callable[[int], object], threads: int = 1) -> list[str]:
+    """Let threads work, number given, and look at the process between the rounds, when nothing is in use; returns what
+    grew."""
+    samples = []
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(ROUNDS):
+            list(pool.map(work, range(threads)))
+            gc.collect()
+            samples.append(sample())
+    return growth(samples, LIMITS)
+
+
+@pytest.mark.slow
+def test_threads_that_share_a_translator() -> None:
+    threads, count = 8, 20 * cases(0, 500)
+    randoms = [Random(thread) for thread in range(threads)]
+
+    def work(thread: int) -> None:
+        random, done = randoms[thread], 0
+        while done < count / ROUNDS / threads:
+            size = random.choice((1, 1, 8, 64))
+            texts = [" ".join(random.choices(WORDS, k=random.randint(1, 12))) for _ in range(size)]
+            assert len(translator.translate(texts, beam_size=random.choice((1, 1, 1, 4)), max_length=6)) == size
+            done += size
+
+    with Translator.open(COMMITTED / "int8", threads=1) as translator:
+        assert grown(work, threads) == []
+
+
+@pytest.mark.slow
+def test_bundles_that_are_opened_used_and_closed_or_left_to_the_garbage_collector() -> None:
+    def work(_: int) -> None:
+        for number in range(max(4, cases(0, 400) // ROUNDS)):
+            path = COMMITTED / CPU_PRECISIONS[number % len(CPU_PRECISIONS)]
+            translator = Translator.open(path, threads=1 + number % 2)
+            translator.attention(translator.translate(["The dog runs."], max_length=2))
+            if number % 3:
+                translator.close()
+
+    assert grown(work) == []
+
+
+@pytest.mark.parametrize("kind", ["allocated memory", "open files", "threads"])
+def test_a_planted_leak_is_reported(kind: str) -> None:
+    kept: list[bytes] = []
+    files: list[int] = []
+    ended, size = Event(), 50_000 + allocated() // 500  # much beside what the tests before this one left
+
+    def leak(_: int) -> None:
+        time.sleep(0.001)
+        if kind == "allocated memory":
+            kept.append(bytes(size))
+        elif kind == "open files":
+            files.append(os.open(os.devnull, os.O_RDONLY))
+        else:
+            Thread(target=ended.wait, daemon=True).start()
+
+    try:
+        assert [problem for problem in grown(leak, threads=2) if problem.startswith(kind)]
+    finally:
+        ended.set()
+        for descriptor in files:
+            os.close(descriptor)
+
+
+def steady(**changes: Callable[[int], float]) -> list[ProcessSample]:
+    """Samples in which only the given figures change, by the number of the sample."""
+    figures = {"memory_mib": 100.0, "allocated_mib": 20.0, "files": 6, "threads": 9}
+    return [
+        msgspec.convert(figures | {name: change(number) for name, change in changes.items()}, ProcessSample)
+        for number in range(200)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({}, ""),
+        ({"memory_mib": lambda number: 100 + 7 * (number % 5), "threads": lambda number: 9 + number % 3}, ""),
+        ({"memory_mib": lambda number: min(100 + number, 130)}, ""),  # within the warm-up
+        ({"memory_mib": lambda number: 100 + 0.5 * number}, "resident memory, MiB, grew from 129.8 to 189.8"),
+        ({"allocated_mib": lambda number: 20 + 0.02 * number}, "allocated memory, MiB, grew from 21.2 to 23.6"),
+        ({"files": lambda number: 6 + number // 100}, "open files grew from 6.0 to 7.0"),
+        ({"threads": lambda number: 9 + number // 150}, "threads grew from 9.0 to 10.0"),
+    ],
+)
+def test_growth_is_reported(changes: dict[str, Callable[[int], float]], problem: str) -> None:
+    assert growth(steady(**changes), LIMITS) == [problem] * bool(problem)
