@@ -28,6 +28,7 @@ from edgeformer_runtime.bundle.signature import sign_manifest
 from edgeformer_runtime.contract import MANIFEST_FILE, MANIFEST_HASH_FILE, SIGNATURE_FILE
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.limits import MIB
+from edgeformer_runtime.precision import Precision
 from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import Translator
@@ -69,7 +70,7 @@ class Case:
     number: int
 
     @property
-    def precision(self) -> str:
+    def precision(self) -> Precision:
         """Which of the committed bundles is damaged."""
         return CPU_PRECISIONS[self.number % len(CPU_PRECISIONS)]
 

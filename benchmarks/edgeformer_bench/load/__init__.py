@@ -1,1 +1,0 @@
-"""A server under load: whether it keeps its promises."""
