@@ -2,7 +2,7 @@
 # make test      lint, types and the fast tests
 # make test-all  lint, types and every test
 # make lint      lint and types alone
-# make bench     speed against CTranslate2, torch and Optimum, in one run; more with BENCH_ARGS=--full
+# make bench     presets with random weights against CTranslate2, torch and Optimum; options in BENCH_ARGS
 # make optimum   an environment of its own for Optimum, which make bench then measures too
 # make attack    damaged bundles and models, hostile texts, requests and clients: 10,000 of each, or CASES; hours
 # make kernels-wheels   wheels of the kernels for Linux, macOS and Windows, in dist/
@@ -68,7 +68,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY) $(KERNELS)
-	$(BIN)/python -m edgeformer_bench.grid $(if $(wildcard $(OPTIMUM)/.ready),--optimum-python $(OPTIMUM)/bin/python) $(BENCH_ARGS)
+	$(BIN)/python -m edgeformer_bench.presets $(if $(wildcard $(OPTIMUM)/.ready),--optimum-python $(OPTIMUM)/bin/python) $(BENCH_ARGS)
 
 KERNELS_TARGETS := x86_64-linux aarch64-linux x86_64-macos aarch64-macos x86_64-windows
 

@@ -1,10 +1,11 @@
-"""Compares bundles with peers on the user's own text."""
+"""Compares bundles with each other and with peers: the same sentences, in alternating rounds."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,18 +14,23 @@ from edgeformer.errors import ConfigError
 from edgeformer_bench.latency import BenchmarkOptions, Conditions
 from edgeformer_bench.peers.base import BERGAMOT, ONNXRUNTIME, Contender, PeerError
 from edgeformer_bench.peers.systems import PeerOptions, firefox, ours, peer
-from edgeformer_bench.rounds import Contest, Result, Workload
+from edgeformer_bench.rounds import Contest, Result, Score, Workload, speeds
+from edgeformer_bench.timer import Timing
 from edgeformer_runtime.bundle.open import Bundle, file_sha256, open_bundle
 from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
 from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
 from edgeformer_runtime.engine.session import chosen_engine
 from edgeformer_runtime.selfcheck.machine import machine_summary
 from edgeformer_runtime.shortlist import bundle_shortlist
-from edgeformer_runtime.source import Source, encode_sources
+from edgeformer_runtime.source import encode_sources
 
+Sentences = Sequence[str] | Sequence[Sequence[int]]
+"""Texts, or the token ids of each."""
 TURN_SECONDS = 0.01
 """A turn repeats short calls until this many seconds have passed: the first one finds the caches full of what another
 system has left there."""
+Progress = Callable[[str, float], None]
+"""Called with ``convert`` or ``bench`` and the fraction done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,16 +45,8 @@ class Against:
     bundle was imported from."""
     pythons: Mapping[str, str] = field(default_factory=dict)
     """Python interpreters of peers that have an environment of their own; empty for the current one."""
-
-
-class SystemResult(Result, kw_only=True):
-    """One system of a comparison."""
-
-    version: str = ""
-    sentences_per_second: float = 0.0
-    """Number of sentences divided by the median times of the calls of all turns."""
-    identical: int | None = None
-    """Number of sentences with the same output as the first bundle's."""
+    work: Path | None = None
+    """Folder for models in the peers' formats; existing ones are reused. ``None`` for a temporary one."""
 
 
 class Comparison(Conditions, kw_only=True):
@@ -60,115 +58,147 @@ class Comparison(Conditions, kw_only=True):
     """Number of measured rounds over all sentences."""
     text_to_text: bool
     """Whether systems tokenize texts themselves."""
+    lengths: tuple[int, int] | None
+    """Tokens of each source and of each output, if they are given."""
     reference: str
     """The system that speeds are relative to."""
-    systems: list[SystemResult]
+    systems: list[Result]
     """Bundles first."""
 
 
 def compare(
     bundles: Sequence[Path],
-    texts: Sequence[str],
+    sentences: Sentences,
     options: BenchmarkOptions,
     against: Against,
     *,
-    text_to_text: bool = False,
-    progress: Callable[[str, float], None] = lambda stage, fraction: None,
+    length: int | None = None,
+    seconds: float = math.inf,
+    progress: Progress = lambda stage, fraction: None,
 ) -> Comparison:
-    """Measure bundles and peers. Every call translates one batch.
+    """Measure bundles and peers. Every call translates one batch; a peer that fails does not end the comparison.
 
     Args:
         bundles: folders of bundles with the same tokenizers.
-        texts: sentences; blank ones are skipped.
+        sentences: what to translate, as :func:`encoded` returns it.
         options: how to measure.
         against: peers to compare with.
-        text_to_text: whether a call translates texts, rather than token ids of texts tokenized beforehand.
-        progress: called with ``convert`` or ``bench`` and the fraction done.
+        length: decode exactly this many tokens of each sentence; ``None`` decodes up to the end token.
+        seconds: time limit; see :func:`~edgeformer_bench.timer.alternate_heats`.
+        progress: called meanwhile.
 
     Raises:
-        ConfigError: text or run is missing, a bundle is given twice, or the tokenizers of bundles and run differ.
-        InputTooLongError: a text has more tokens than the model supports.
-        PeerError: a peer does not support the model, or its packages are missing.
+        ConfigError: the run is missing, a bundle is given twice, or the tokenizers of bundles and run differ.
+        PeerError: no peer supports the model, or has its packages; or a bundle failed.
     """
     opened = [open_bundle(path) for path in bundles]
-    sources = _encode(opened[0], texts)
     _require_same_tokenizers(opened, against)
-    beam_size = options.beam_size or opened[0].manifest.generation.beam_size
-    threads = options.threads or useful_threads(max(bundle.nbytes for bundle in opened), available_cpus())
-    workloads = list(_workloads(sources, beam_size, options.batch_size, text_to_text=text_to_text))
-    with TemporaryDirectory() as work:
-        names = _names(bundles)
-        own = partial(ours, threads=threads, device=options.device, shortlist=options.shortlist)
-        contenders = own(names, engine=options.engine)
-        if ONNXRUNTIME in against.peers:
-            contenders += own(_on_kernels(opened, names, options), engine=ONNXRUNTIME)
-        shortlist = bundle_shortlist(opened[0]) if options.shortlist and opened[0].manifest.shortlist else None
-        settings = PeerOptions(
-            threads=threads,
-            device=options.device,
-            forms_batches=text_to_text and options.batch_size > 1,
-            shortlist=shortlist,
-            pythons=against.pythons,
-        )
-        contenders += _peers(opened[0], against, Path(work), settings, progress)
-        progress("bench", 0.0)
-        reference = contenders[len(bundles) if against.peers else 0].name
-        results = _measure(contenders, workloads, options.repeat, reference, partial(progress, "bench"))
+    options = replace(
+        options,
+        beam_size=options.beam_size or opened[0].manifest.generation.beam_size,
+        threads=options.threads or useful_threads(max(bundle.nbytes for bundle in opened), available_cpus()),
+    )
+    workloads = list(_workloads(sentences, options, length))
+    text_to_text = bool(workloads[0].texts)
+    contenders = _ours(bundles, opened, options, against)
+    with TemporaryDirectory() as folder:
+        work = against.work or Path(folder)
+        peers, missing = _peers(opened[0], against, work, options, text_to_text=text_to_text, progress=progress)
+        contenders += peers
+        reference = contenders[len(bundles) if len(contenders) > len(bundles) else 0].name
+        report = partial(progress, "bench")
+        report(0.0)
+        with closing(Contest(contenders)) as contest:
+            scores = contest.run(
+                workloads, rounds=options.repeat, seconds=seconds, turn_seconds=TURN_SECONDS, progress=report
+            )
+            results = _results(contest, contenders, workloads, scores, reference)
     return Comparison(
         machine=machine_summary(),
-        sentences=len(sources),
-        beam_size=beam_size,
+        sentences=len(sentences),
+        beam_size=workloads[0].beam_size,
         batch_size=options.batch_size,
         device=options.device,
-        threads=threads,
-        rounds=options.repeat,
+        threads=options.threads,
+        rounds=max(len(score.turns[0]) for score in scores.values() if score.turns),
         text_to_text=text_to_text,
+        lengths=None if length is None else (len(sentences[0]), length),
         reference=reference,
-        systems=results,
+        systems=results + [Result(system=name, error=error) for name, error in missing.items()],
     )
 
 
-def _measure(
+def encoded(bundle: Path, texts: Sequence[str], *, text_to_text: bool = False) -> Sentences:
+    """Prepare texts for :func:`compare`: their token ids, or the texts themselves if systems are to tokenize them.
+
+    Blank ones are skipped.
+
+    Raises:
+        ConfigError: there is no text to translate.
+        InputTooLongError: a text has more tokens than the model supports.
+    """
+    opened = open_bundle(bundle)
+    manifest = opened.manifest
+    tokenizer = bundle_tokenizer(opened, manifest.tokenizers.source)
+    tokenizer = tokenizer.for_sources(manifest.source_language, manifest.target_language)
+    sources = [source for source in encode_sources(tokenizer, texts, manifest.max_source_length) if source.ids]
+    if not sources:
+        raise ConfigError("There is no sentence to translate; give --source a file with text.")
+    return [source.text for source in sources] if text_to_text else [source.ids for source in sources]
+
+
+def _workloads(sentences: Sentences, options: BenchmarkOptions, length: int | None) -> Iterator[Workload]:
+    """Divide the sentences into batches."""
+    for start in range(0, len(sentences), options.batch_size):
+        batch = sentences[start : start + options.batch_size]
+        texts = [sentence for sentence in batch if isinstance(sentence, str)]
+        sources = [sentence for sentence in batch if not isinstance(sentence, str)]
+        yield Workload(beam_size=options.beam_size or 1, sources=sources, texts=texts, length=length)
+
+
+def _results(
+    contest: Contest,
     contenders: Sequence[Contender],
     workloads: Sequence[Workload],
-    rounds: int,
+    scores: Mapping[str, Score],
     reference: str,
-    progress: Callable[[float], None],
-) -> list[SystemResult]:
-    """Measure times and outputs of all systems. A peer may fail, which is recorded as its error; a bundle must not."""
-    with closing(Contest(contenders)) as contest:
-        scores = contest.run(workloads, rounds=rounds, turn_seconds=TURN_SECONDS, progress=progress)
-        outputs = [contest.outputs(workload) for workload in workloads]
+) -> list[Result]:
+    """Collect figures and outputs of all systems. A peer may fail, which its result then says; a bundle must not."""
+    outputs = [contest.outputs(workload) for workload in workloads]
     sentences = sum(len(workload.sources or workload.texts) for workload in workloads)
-    results = SystemResult.of(scores, reference)
+    results, speed = [], speeds(scores, reference)
     for contender in contenders:
         name = contender.name
-        if error := contest.errors.get(name, ""):
-            if contender.kind == "bundle":
-                raise PeerError(f"`{name}` failed: {error}")
-            results[name] = SystemResult(system=name, version=contest.versions.get(name, ""), error=error)
+        result = Result(system=name, version=contest.versions.get(name, ""), error=contest.errors.get(name, ""))
+        results.append(result)
+        if result.error and contender.kind == "bundle":
+            raise PeerError(f"`{name}` failed: {result.error}")
+        if result.error:
             continue
-        result = results[name]
-        result.version = contest.versions[name]
-        if len(contender.specs) == 1:
-            result.variant = ""
-        result.sentences_per_second = rounds * sentences / float(scores[name].paired().sum())
+        score = scores[name]
+        result.variant = score.variant if len(contender.specs) > 1 else ""
+        result.timing, result.speed = Timing.of(score.seconds), speed.get(name)
+        result.sentences_per_second = len(score.turns[0]) * sentences / float(score.paired().sum())
         result.identical = sum(
             mine == first
             for output in outputs
             for mine, first in zip(output[name], output[contenders[0].name], strict=True)
         )
-    return [results[contender.name] for contender in contenders]
+        result.bytes = contender.specs[0].model_bytes
+        result.start_seconds, result.peak_mb = contest.start_seconds[name], contest.peak_mb(name)
+    return results
 
 
-def _workloads(sources: Sequence[Source], beam_size: int, batch_size: int, *, text_to_text: bool) -> Iterator[Workload]:
-    """Divide the sources into batches."""
-    for start in range(0, len(sources), batch_size):
-        batch = sources[start : start + batch_size]
-        if text_to_text:
-            yield Workload(beam_size=beam_size, texts=[source.text for source in batch])
-        else:
-            yield Workload(beam_size=beam_size, sources=[source.ids for source in batch])
+def _ours(
+    bundles: Sequence[Path], opened: Sequence[Bundle], options: BenchmarkOptions, against: Against
+) -> list[Contender]:
+    """Return the bundles, and those on ONNX Runtime that the kernels are compared with."""
+    names = _names(bundles)
+    own = partial(ours, threads=options.threads, device=options.device, shortlist=options.shortlist)
+    contenders = own(names, engine=options.engine)
+    if ONNXRUNTIME in against.peers:
+        contenders += own(_on_kernels(opened, names, options), engine=ONNXRUNTIME)
+    return contenders
 
 
 def _names(bundles: Sequence[Path]) -> dict[str, Path]:
@@ -182,19 +212,33 @@ def _names(bundles: Sequence[Path]) -> dict[str, Path]:
 
 
 def _peers(
-    bundle: Bundle, against: Against, work: Path, settings: PeerOptions, progress: Callable[[str, float], None]
-) -> list[Contender]:
-    """Convert the run for the peers that have formats of their own."""
-    contenders: list[Contender] = []
+    bundle: Bundle, against: Against, work: Path, options: BenchmarkOptions, *, text_to_text: bool, progress: Progress
+) -> tuple[list[Contender], dict[str, str]]:
+    """Convert the run for the peers that have formats of their own. Also returns why others cannot take part; if none
+    can, that is an error."""
+    lists = options.shortlist and bundle.manifest.shortlist
+    settings = PeerOptions(
+        threads=options.threads,
+        device=options.device,
+        forms_batches=text_to_text and options.batch_size > 1,
+        shortlist=bundle_shortlist(bundle) if lists else None,
+        pythons=against.pythons,
+    )
+    contenders, errors = list[Contender](), dict[str, PeerError]()
     names = [name for name in against.peers if name != ONNXRUNTIME]
     for done, name in enumerate(names):
         assert against.run is not None
         progress("convert", done / len(names))
-        if name == BERGAMOT:
-            contenders.append(firefox(bundle, against.run, settings))
-        else:
-            contenders += peer(name, against.run, work, settings)
-    return contenders
+        try:
+            if name == BERGAMOT:
+                contenders.append(firefox(bundle, against.run, settings))
+            else:
+                contenders += peer(name, against.run, work, settings)
+        except PeerError as error:
+            errors[name] = error
+    if errors and not contenders:
+        raise next(iter(errors.values()))
+    return contenders, {name: str(error) for name, error in errors.items()}
 
 
 def _on_kernels(bundles: Sequence[Bundle], names: Mapping[str, Path], options: BenchmarkOptions) -> dict[str, Path]:
@@ -205,17 +249,6 @@ def _on_kernels(bundles: Sequence[Bundle], names: Mapping[str, Path], options: B
     if not found:
         raise ConfigError("`onnxruntime` is compared with the kernels, and no bundle runs on them.")
     return found
-
-
-def _encode(bundle: Bundle, texts: Sequence[str]) -> list[Source]:
-    """Return all texts that are not blank, with their token ids."""
-    manifest = bundle.manifest
-    tokenizer = bundle_tokenizer(bundle, manifest.tokenizers.source)
-    tokenizer = tokenizer.for_sources(manifest.source_language, manifest.target_language)
-    sources = [source for source in encode_sources(tokenizer, texts, manifest.max_source_length) if source.ids]
-    if not sources:
-        raise ConfigError("There is no sentence to translate; give --source a file with text.")
-    return sources
 
 
 def _require_same_tokenizers(bundles: Sequence[Bundle], against: Against) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -17,7 +18,6 @@ from edgeformer.quality.bootstrap import Interval, median_interval
 from edgeformer_bench.peers.base import Contender, PeerError
 from edgeformer_bench.peers.process import PeerProcess
 from edgeformer_bench.timer import Timing, alternate_heats
-from edgeformer_runtime.bundle.manifest import SpecialTokens
 
 PROBES = 3
 """Number of calls of each variant before the fastest for a workload is chosen."""
@@ -87,22 +87,24 @@ class Result(msgspec.Struct, kw_only=True):
     system: str
     variant: str = ""
     """The fastest settings, if several were tried."""
+    version: str = ""
+    """The engine and its version."""
     timing: Timing | None = None
     """Times of a call; ``None`` if the system failed."""
     speed: Speed | None = None
     """Speed relative to the reference; ``None`` if one of the two failed."""
+    sentences_per_second: float = 0.0
+    """Number of sentences divided by the median times of the calls of all turns."""
+    identical: int | None = None
+    """Number of sentences with the same output as the first system's."""
+    bytes: int = 0
+    """Total size of the model's files."""
+    start_seconds: float = 0.0
+    """Time from the start of its process, imports included, until its model is open."""
+    peak_mb: float | None = None
+    """Peak resident memory of its process, in 10^6 bytes; ``None`` where the system does not report it."""
     error: str = ""
     """Why the system was not measured."""
-
-    @classmethod
-    def of(cls, scores: Mapping[str, Score], reference: str) -> dict[str, Self]:
-        """Create the results of a contest, by system; see :func:`speeds`."""
-        results, speed = {}, speeds(scores, reference)
-        for name, score in scores.items():
-            results[name] = cls(system=name, variant=score.variant, speed=speed.get(name), error=score.error)
-            if not score.error:
-                results[name].timing = Timing.of(score.seconds)
-        return results
 
 
 class Contest:
@@ -119,6 +121,8 @@ class Contest:
         """Why systems dropped out."""
         self.versions: dict[str, str] = {}
         """Engines and their versions by system."""
+        self.start_seconds: dict[str, float] = {}
+        """How long it took to start each system and to open its model."""
         self._variants: dict[str, list[PeerProcess]] = {}
         self._fastest: dict[tuple[str, Workload], PeerProcess] = {}
         try:
@@ -179,6 +183,11 @@ class Contest:
                 outputs[name] = ask(self._fastest.get((name, workload), variants[0]), workload)["output"]
         return outputs
 
+    def peak_mb(self, name: str) -> float | None:
+        """Return the peak resident memory of a system's process so far, that of its first variant."""
+        peak: float | None = self._variants[name][0].ask("memory")["peak_mb"]
+        return peak
+
     def close(self) -> None:
         """End all processes."""
         for variants in self._variants.values():
@@ -191,10 +200,13 @@ class Contest:
         variants: list[PeerProcess] = []
         self._variants[contender.name] = variants
         for spec in contender.specs:
+            begin = time.perf_counter()
             try:
                 variants.append(PeerProcess(spec))
             except PeerError as error:
                 problems.append(str(error))
+            else:
+                self.start_seconds.setdefault(contender.name, time.perf_counter() - begin)
         if variants:
             self.versions[contender.name] = variants[0].version
         else:
@@ -249,19 +261,3 @@ def speeds(scores: Mapping[str, Score], reference: str) -> dict[str, Speed]:
         name: Speed(median=float(np.median(ratio)), interval=None if name == reference else median_interval(ratio))
         for name, ratio in ratios.items()
     }
-
-
-def speed_cells(speed: Speed | None) -> tuple[str, str]:
-    """Format a speed and its confidence interval for a table."""
-    if speed is None:
-        return "–", "–"
-    return f"{speed.median:.2f}", "–" if speed.interval is None else f"{speed.interval:.2f}"
-
-
-def random_sources(random: np.random.Generator, count: int, length: int, vocab_size: int, eos: int) -> list[list[int]]:
-    """Draw random token ids of ``count`` sentences of ``length`` tokens, end token included."""
-    special = max(SpecialTokens().eos, SpecialTokens().bos) + 1
-    sources = random.integers(special, vocab_size, size=(count, length))
-    sources[:, -1] = eos
-    rows: list[list[int]] = sources.tolist()
-    return rows

@@ -13,7 +13,6 @@ pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip ins
 
 from edgeformer.quality.translators import run_translator
 from edgeformer.run.folder import Run
-from edgeformer_bench.grid.measure import model_bytes, start
 from edgeformer_bench.peers.base import Contender, PeerError, Spec
 from edgeformer_bench.peers.ctranslate2 import CTranslate2Peer
 from edgeformer_bench.peers.ctranslate2_model import convert_run
@@ -153,12 +152,12 @@ def test_texts_and_time_limit(small_bundle: Path) -> None:
     assert len(scores["bundle"].seconds) == 3
 
 
-def test_a_start_takes_time_and_memory(small_bundle: Path, taught_run: Run) -> None:
-    workload = Workload(beam_size=1, sources=[[4, 5, 3]], length=5)
+def test_a_system_has_a_size_a_start_and_a_memory(small_bundle: Path, taught_run: Run) -> None:
     bundle, run = Spec(kind="bundle", model=str(small_bundle)), Spec(kind="torch", model=str(taught_run.path))
-    assert model_bytes(bundle) == sum(file.stat().st_size for file in small_bundle.iterdir())
-    assert model_bytes(run) == taught_run.model_path.stat().st_size + taught_run.source_tokenizer_path.stat().st_size
-    (seconds, ours), (_, torch) = (start(spec, workload, repeat=1) for spec in (bundle, run))
-    assert 0 < seconds < 60
+    assert bundle.model_bytes == sum(file.stat().st_size for file in small_bundle.iterdir())
+    assert run.model_bytes == taught_run.model_path.stat().st_size + taught_run.source_tokenizer_path.stat().st_size
+    with closing(Contest([Contender("bundle", (bundle,)), Contender("torch", (run,))])) as contest:
+        assert all(0 < seconds < 60 for seconds in contest.start_seconds.values())
+        ours, torch = contest.peak_mb("bundle"), contest.peak_mb("torch")
     if ours is not None and torch is not None:
         assert torch > ours > 10  # torch was not loaded for the bundle

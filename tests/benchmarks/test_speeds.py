@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edgeformer_bench.rounds import Score, Speed, speed_cells, speeds
+from edgeformer_bench.rounds import Score, Speed, speeds
+from edgeformer_bench.tables import speed_cells
 
 RANDOM = np.random.default_rng(0)
 

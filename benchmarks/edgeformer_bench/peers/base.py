@@ -7,6 +7,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
@@ -88,6 +89,12 @@ class Spec(msgspec.Struct, kw_only=True, frozen=True):
     environment: dict[str, str] = {}
     python: str = sys.executable
     """Interpreter of its process."""
+
+    @property
+    def model_bytes(self) -> int:
+        """Total size of the model's files in bytes; of a run folder, that of its weights and tokenizers."""
+        patterns = ("model.safetensors", "*tokenizer.*") if self.kind == "torch" else ("*",)
+        return sum(file.stat().st_size for pattern in patterns for file in Path(self.model).glob(pattern))
 
     @property
     def variant(self) -> str:

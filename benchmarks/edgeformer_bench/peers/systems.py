@@ -17,8 +17,6 @@ from edgeformer_runtime.shortlist import Shortlist
 
 CUDA_TYPES: dict[Weights, str] = {"int8": "int8_float16", "float32": "float16"}
 """CTranslate2's compute type on a GPU for each way to store weights."""
-REFERENCE = "CTranslate2 int8"
-"""The system that speeds are relative to."""
 
 
 @dataclass(frozen=True, kw_only=True)
