@@ -14,7 +14,11 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
+from hypothesis import HealthCheck
+from hypothesis import strategies as st
+
 from edgeformer_runtime.bundle import protobuf
+from tests.amounts import examples
 
 HOSTILE: list[Any] = [
     None,
@@ -53,6 +57,20 @@ TreeChange = tuple[int, str, Any]
 """Place in a JSON tree, what to do there, and a value; see :func:`mutated`."""
 BYTE_EDITS = ("set", "insert", "delete", "repeat", "truncate")
 TREE_CHANGES = ("set", "delete", "repeat", "rename")
+CHANGES = st.lists(
+    st.tuples(
+        st.integers(0, 2**20),
+        st.sampled_from(TREE_CHANGES),
+        st.sampled_from(HOSTILE)
+        | st.integers()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.text(max_size=20),
+    ),
+    min_size=1,
+    max_size=3,
+)
+"""Changes of a tree."""
+MUTATED = examples(25, 200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def edited(data: bytes, edits: list[ByteEdit]) -> bytes:

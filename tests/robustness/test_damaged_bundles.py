@@ -22,18 +22,22 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from edgeformer_runtime.attention import Attention
+from edgeformer_runtime.bundle.manifest import decode_manifest
+from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.signature import sign_manifest
-from edgeformer_runtime.contract import MANIFEST_FILE, MANIFEST_HASH_FILE, SIGNATURE_FILE
+from edgeformer_runtime.contract import GOLDEN_FILE, MANIFEST_FILE, MANIFEST_HASH_FILE, SIGNATURE_FILE
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.limits import MIB
 from edgeformer_runtime.precision import Precision
-from edgeformer_runtime.selfcheck.golden import check_golden
+from edgeformer_runtime.selfcheck.golden import check_golden, read_golden
 from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import Translator
 from tests.amounts import cases
-from tests.bundles import rehash, write_manifest
+from tests.bundles import copy_of, rehash, write_manifest
 from tests.robustness import mutations
 from tests.robustness.outcomes import Outcome, Result, is_line, measured
 from tests.store import COMMITTED, CPU_PRECISIONS
@@ -193,6 +197,32 @@ def test_damaged_bundles_are_refused_or_used(
     record_property("outcomes", dict(outcomes))
     assert outcomes[Outcome.REFUSED.value] > count / 2
     assert count < 100 or outcomes[Outcome.SAME.value] > count / 200
+
+
+@mutations.MUTATED
+@given(data=st.binary(max_size=200))
+def test_any_bytes_as_manifest_and_golden_file(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with pytest.raises(BundleError):
+        decode_manifest(data)
+    bundle = copy_of(COMMITTED / "int8", tmp_path_factory.mktemp("bytes"))
+    (bundle / GOLDEN_FILE).write_bytes(data)
+    opened = open_bundle(rehash(bundle))
+    with pytest.raises(BundleError):
+        read_golden(opened)
+
+
+def test_nested_json_is_refused(tmp_path: Path) -> None:
+    """Deeper than a parser that recurses can go, in a field that may hold anything and in one that may not."""
+    bundle, deep = copy_of(COMMITTED / "int8", tmp_path), b"[" * 1_000_000 + b"]" * 1_000_000
+    for field in (b'"recipe": {', b'"special": {'):
+        data = (bundle / MANIFEST_FILE).read_bytes().replace(field, field + b'"x": ' + deep + b", ", 1)
+        assert deep in data
+        with pytest.raises(BundleError, match="manifest is not valid JSON"):
+            decode_manifest(data)
+    (bundle / GOLDEN_FILE).write_bytes(deep)
+    opened = open_bundle(rehash(bundle))
+    with pytest.raises(BundleError, match=r"`golden\.json` cannot be parsed"):
+        read_golden(opened)
 
 
 def test_every_kind_of_defect_is_recognized() -> None:

@@ -109,28 +109,3 @@ def test_a_planted_leak_is_reported(kind: str) -> None:
         ended.set()
         for descriptor in files:
             os.close(descriptor)
-
-
-def steady(**changes: Callable[[int], float]) -> list[ProcessSample]:
-    """Samples in which only the given figures change, by the number of the sample."""
-    figures = {"memory_mib": 100.0, "allocated_mib": 20.0, "files": 6, "threads": 9}
-    return [
-        msgspec.convert(figures | {name: change(number) for name, change in changes.items()}, ProcessSample)
-        for number in range(200)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({}, ""),
-        ({"memory_mib": lambda number: 100 + 7 * (number % 5), "threads": lambda number: 9 + number % 3}, ""),
-        ({"memory_mib": lambda number: min(100 + number, 130)}, ""),  # within the warm-up
-        ({"memory_mib": lambda number: 100 + 0.5 * number}, "resident memory, MiB, grew from 129.8 to 189.8"),
-        ({"allocated_mib": lambda number: 20 + 0.02 * number}, "allocated memory, MiB, grew from 21.2 to 23.6"),
-        ({"files": lambda number: 6 + number // 100}, "open files grew from 6.0 to 7.0"),
-        ({"threads": lambda number: 9 + number // 150}, "threads grew from 9.0 to 10.0"),
-    ],
-)
-def test_growth_is_reported(changes: dict[str, Callable[[int], float]], problem: str) -> None:
-    assert growth(steady(**changes), LIMITS) == [problem] * bool(problem)

@@ -19,8 +19,7 @@ from edgeformer_runtime.limits import MAX_MOSES_CHARACTERS
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, rehash
-from tests.robustness.mutations import mutated
-from tests.runtime.test_mutated_bundles import CHANGES, MUTATED
+from tests.robustness.mutations import CHANGES, MUTATED, mutated
 
 pytest.importorskip("sacremoses", reason="the extra `moses` is not installed")
 

@@ -21,8 +21,7 @@ from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, rehash
 from tests.commands import problems
-from tests.robustness.mutations import mutated
-from tests.runtime.test_mutated_bundles import CHANGES, MUTATED
+from tests.robustness.mutations import CHANGES, MUTATED, mutated
 
 Tree = dict[str, Any]
 TEXTS = ["The dog runs 12 times, doesn't it?", "l'homme", "\u00e9 \U0001f600 </s>", "", " "]
