@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from edgeformer_runtime.contract import StateTensor
@@ -36,6 +37,15 @@ class EncoderDecoder(nn.Module, ABC):
     holding all logits, which takes less time and memory. A class that overrides :meth:`forward` declares it again."""
     projection: nn.Linear
     """Maps :meth:`features` to logits, with or without a bias; needed by a model with ``has_features``."""
+
+    def __init__(self) -> None:
+        """Disable cuDNN's attention in this process, whatever will call the model: it takes about a second to build a
+        plan for each new shape, and nearly every batch and every step has one.
+
+        https://github.com/modelscope/FunASR/issues/3704
+        """
+        super().__init__()
+        torch.backends.cuda.enable_cudnn_sdp(False)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -9,6 +9,7 @@ import torch
 from lightning_fabric import Fabric
 
 from edgeformer.config import TrainConfig
+from edgeformer.train.gpu import LaterRead
 from edgeformer.train.stopping import StopReason
 from edgeformer_runtime.engine.cpus import cpu_facts, cpu_flags
 
@@ -26,9 +27,12 @@ def world_size() -> int:
 def uses_bf16(config: TrainConfig) -> bool:
     """Return whether training computes in bf16: if the recipe asks for it and the device can.
 
-    A processor without such instructions emulates them, which takes some fifteen times as long as fp32.
+    A processor without such instructions emulates them, which takes some fifteen times as long as fp32; GPUs before
+    Ampere emulate them, too.
     """
-    return config.precision == "bf16" and (torch.cuda.is_available() or cpu_has_bf16())
+    if config.precision != "bf16":
+        return False
+    return torch.cuda.is_bf16_supported(including_emulation=False) if torch.cuda.is_available() else cpu_has_bf16()
 
 
 def cpu_has_bf16() -> bool:
@@ -53,12 +57,39 @@ def launch(config: TrainConfig) -> Fabric:
     return fabric
 
 
-def agree(fabric: Fabric, reason: StopReason | None) -> StopReason | None:
-    """Return the same reason to stop on every process: that of the first process that has one."""
-    if fabric.world_size == 1:
-        return reason
-    if not fabric.strategy.reduce_boolean_decision(reason is not None, all=False):
-        return None
-    reasons: list[StopReason | None] = [None] * fabric.world_size
-    torch.distributed.all_gather_object(reasons, reason)
-    return next(entry for entry in reasons if entry is not None)
+class Agreement:
+    """What the processes agree on: how long they have trained, and whether to stop.
+
+    Each update reduces both over the processes, and reads what the update before has reduced, so that no process waits
+    for its GPU.
+
+    Args:
+        fabric: connects the processes.
+        minutes: training time before.
+    """
+
+    def __init__(self, fabric: Fabric, minutes: float) -> None:
+        self.minutes = minutes
+        """Training time by the update before, the same on every process."""
+        self._fabric = fabric
+        self._reduced: LaterRead | None = None
+
+    def __call__(self, reason: StopReason | None, minutes: float) -> StopReason | None:
+        """Return the same reason to stop on every process, that of the first one that has one by the update before."""
+        if self._fabric.world_size == 1:
+            self.minutes = minutes
+            return reason
+        numbers = (float(reason is not None), minutes)
+        # Filled on the device: a copy from the host would wait for it.
+        filled = [torch.full((), number, dtype=torch.float64, device=self._fabric.device) for number in numbers]
+        values = torch.stack(filled)
+        torch.distributed.all_reduce(values, torch.distributed.ReduceOp.MAX)
+        before, self._reduced = self._reduced, LaterRead(values)
+        if before is None:
+            return None
+        stops, self.minutes = before()
+        if not stops:
+            return None
+        reasons: list[StopReason | None] = [None] * self._fabric.world_size
+        torch.distributed.all_gather_object(reasons, reason)
+        return next(entry for entry in reasons if entry is not None)

@@ -58,15 +58,17 @@ def test_outside_the_main_thread_nothing_is_caught() -> None:
 AGREE = """
 import signal
 from edgeformer.config import TrainConfig
-from edgeformer.train.processes import agree, launch
+from edgeformer.train.processes import Agreement, launch
 from edgeformer.train.stopping import Interrupted
 fabric = launch(TrainConfig())
-nothing = agree(fabric, None)
-reason = agree(fabric, Interrupted(signal.SIGTERM) if fabric.global_rank else None)
-print(f"{nothing} {reason}\\n", end="")
+agree = Agreement(fabric, minutes=1.0)
+wanted = Interrupted(signal.SIGTERM) if fabric.global_rank else None
+# What was reduced after one update is read after the next one.
+agreed = [f"{agree(reason, 2.0 + fabric.global_rank)} {agree.minutes}" for reason in (None, wanted, wanted)]
+print(f"{agreed}\\n", end="")
 """
 
 
 @pytest.mark.slow
 def test_all_processes_stop_for_the_reason_of_one() -> None:
-    assert two_processes("-c", AGREE).splitlines() == ["None SIGTERM"] * 2
+    assert two_processes("-c", AGREE).splitlines() == ["['None 1.0', 'None 3.0', 'SIGTERM 3.0']"] * 2

@@ -76,6 +76,7 @@ def marian_config(run: Run, model: EncoderDecoder) -> dict[str, Any]:
         "norm_type": ("layer",),
         "norm_epsilon": (NORM_EPSILON,),
         "activation": tuple(ACTIVATIONS.values()),
+        "encoder_attention_only": (False,),
         "ffn_bias": (True,),
         "ffn_gated": (False,),
         "output_scale": (1.0,),
