@@ -271,6 +271,7 @@ def test_beams_that_do_not_shrink_are_refused(
         ({"activation": "gelu_sigmoid"}, "`activation`"),
         ({"relative_bias": {"buckets": 8, "max_distance": 20}}, "`relative_bias`"),
         ({"d_k": 8, "d_v": 8}, "`d_k`"),
+        ({"encoder_attention_only": True}, "`encoder_attention_only`, True"),
     ],
     ids=str,
 )
