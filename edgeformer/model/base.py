@@ -39,12 +39,9 @@ class EncoderDecoder(nn.Module, ABC):
     """Maps :meth:`features` to logits, with or without a bias; needed by a model with ``has_features``."""
 
     def __init__(self) -> None:
-        """Disable cuDNN's attention in this process, whatever will call the model: it takes about a second to build a
-        plan for each new shape, and nearly every batch and every step has one.
-
-        https://github.com/modelscope/FunASR/issues/3704
-        """
         super().__init__()
+        # Whoever calls the model: cuDNN would build a plan for each new shape, and nearly every batch and step has one.
+        # https://github.com/modelscope/FunASR/issues/3704
         torch.backends.cuda.enable_cudnn_sdp(False)
 
     def __init_subclass__(cls, **options: Any) -> None:

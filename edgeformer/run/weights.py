@@ -24,12 +24,11 @@ def load_weights(model: EncoderDecoder, path: Path) -> EncoderDecoder:
         content = load_file(path)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"Weights `{path}` are damaged: {error}. Restore the file or train again.") from None
-    state: dict[str, torch.Tensor] = {}
-    for names in _names_by_tensor(model):
-        if stored := [name for name in names if name in content]:
-            state |= dict.fromkeys(names, content.pop(stored[0]))
+    names = _stored_names(model)
+    state = {name: content[stored] for name, stored in names.items() if stored in content}
+    surplus = {f"{name} (surplus)": content[name] for name in content.keys() - names.values()}
     try:
-        model.load_state_dict(state | {f"{name} (surplus)": tensor for name, tensor in content.items()})
+        model.load_state_dict(state | surplus)
     except RuntimeError as error:
         cause = shorten(str(error), 240, placeholder=" …")
         raise CheckpointError(f"Weights `{path}` belong to another model or an earlier version: {cause}.") from None
@@ -39,7 +38,7 @@ def load_weights(model: EncoderDecoder, path: Path) -> EncoderDecoder:
 def save_weights(model: EncoderDecoder, path: Path) -> None:
     """Write a model's weights as safetensors, shared ones once. The file is replaced as a whole."""
     state = model.state_dict()
-    write_atomically(path, save({names[0]: _whole(state[names[0]]) for names in _names_by_tensor(model)}))
+    write_atomically(path, save({name: _whole(state[name]) for name in dict.fromkeys(_stored_names(model).values())}))
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:
@@ -48,9 +47,8 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
 
 
-def _names_by_tensor(model: EncoderDecoder) -> list[list[str]]:
-    """Group the names of a model's state by the tensor that they stand for."""
-    groups: dict[tuple[object, ...], list[str]] = {}
-    for name, tensor in model.state_dict().items():
-        groups.setdefault((tensor.data_ptr(), tensor.shape, tensor.stride()), []).append(name)
-    return list(groups.values())
+def _stored_names(model: EncoderDecoder) -> dict[str, str]:
+    """The name under which each tensor of a model's state is stored: a shared one once, by its first name."""
+    first: dict[tuple[object, ...], str] = {}
+    state = model.state_dict().items()
+    return {name: first.setdefault((value.data_ptr(), value.shape, value.stride()), name) for name, value in state}

@@ -1,13 +1,15 @@
-"""What makes training on a GPU fast and keeps its precision. On CPU, all of it does nothing, or no harm."""
+"""What makes training on a GPU fast, and keeps its precision."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 
 class LaterRead:
@@ -45,17 +47,15 @@ def use_fp32_recurrences(module: nn.Module) -> None:
     """
     for child in module.modules():
         if isinstance(child, nn.RNNBase):
-            child.forward = _in_fp32(child.forward)
+            child.forward = partial(_in_fp32, child.forward)
 
 
-def _in_fp32(forward: Callable[..., Any]) -> Callable[..., Any]:
-    def forward_in_fp32(inputs: Any, state: Tensor | tuple[Tensor, ...] | None = None) -> Any:
-        """Take and return what :meth:`torch.nn.RNNBase.forward` does, packed sequences too."""
-        if isinstance(state, tuple):
-            state = tuple(part.float() for part in state)
-        elif state is not None:
-            state = state.float()
-        with torch.autocast(inputs[0].device.type, enabled=False):
-            return forward(inputs.float(), state)
+def _in_fp32(forward: Callable[..., Any], *inputs: Any, **named: Any) -> Any:
+    """Call the forward of a recurrent layer with its inputs, a packed sequence and states among them, in fp32."""
 
-    return forward_in_fp32
+    def cast(tensor: Tensor) -> Tensor:
+        return tensor.float() if tensor.is_floating_point() else tensor
+
+    inputs, named = tree_map_only(Tensor, cast, (inputs, named))
+    with torch.autocast(tree_leaves((inputs, named))[0].device.type, enabled=False):
+        return forward(*inputs, **named)

@@ -57,7 +57,7 @@ def run_updates(
             only it can read the norm without waiting for a GPU.
     """
     module, optimizer = fabric.setup(objective, optimizer)
-    parameters = list(module.parameters())
+    parameters, on_gpu = list(module.parameters()), fabric.device.type == "cuda"
     module.train()
     with closing(_prepared(stream.start_at(step))) as batches:
         while True:
@@ -69,7 +69,8 @@ def run_updates(
                 per_token = fabric.world_size / batch.update_tokens
                 padded = config.loss_mean == "padded_length"
                 with fabric.no_backward_sync(module, enabled=index < config.accumulate - 1):
-                    total = module(*(_to_device(fabric, tensor) for tensor in inputs))
+                    # From pinned memory, the host does not wait for copies.
+                    total = module(*fabric.to_device([each.pin_memory() for each in inputs] if on_gpu else inputs))
                     fabric.backward(total * (fabric.world_size / batch.labels.shape[1] if padded else per_token))
                 loss += total.detach() * per_token
             step += 1
@@ -102,12 +103,6 @@ def _prepared(batches: Iterator[Batch]) -> Generator[tuple[Batch, list[Tensor]]]
         while True:
             prepared, following = following.result(), worker.submit(prepare)
             yield prepared
-
-
-def _to_device(fabric: Fabric, tensor: Tensor) -> Tensor:
-    """Copy an input to the device; from pinned memory, the host does not wait for a GPU."""
-    moved: Tensor = fabric.to_device(tensor.pin_memory() if fabric.device.type == "cuda" else tensor)
-    return moved
 
 
 def build_optimizer(module: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:

@@ -58,38 +58,19 @@ def launch(config: TrainConfig) -> Fabric:
 
 
 class Agreement:
-    """What the processes agree on: how long they have trained, and whether to stop.
+    """Decides whether all processes stop, an update after one of them wants to, so that none waits for its GPU."""
 
-    Each update reduces both over the processes, and reads what the update before has reduced, so that no process waits
-    for its GPU.
+    _wanted: LaterRead | None = None
 
-    Args:
-        fabric: connects the processes.
-        minutes: training time before.
-    """
-
-    def __init__(self, fabric: Fabric, minutes: float) -> None:
-        self.minutes = minutes
-        """Training time by the update before, the same on every process."""
-        self._fabric = fabric
-        self._reduced: LaterRead | None = None
-
-    def __call__(self, reason: StopReason | None, minutes: float) -> StopReason | None:
-        """Return the same reason to stop on every process, that of the first one that has one by the update before."""
-        if self._fabric.world_size == 1:
-            self.minutes = minutes
+    def __call__(self, fabric: Fabric, reason: StopReason | None) -> StopReason | None:
+        """Return the same reason on every process: that of the first one that had one at the call before."""
+        if fabric.world_size == 1:
             return reason
-        numbers = (float(reason is not None), minutes)
-        # Filled on the device: a copy from the host would wait for it.
-        filled = [torch.full((), number, dtype=torch.float64, device=self._fabric.device) for number in numbers]
-        values = torch.stack(filled)
-        torch.distributed.all_reduce(values, torch.distributed.ReduceOp.MAX)
-        before, self._reduced = self._reduced, LaterRead(values)
-        if before is None:
+        wants = torch.full((), float(reason is not None), device=fabric.device)
+        torch.distributed.all_reduce(wants)
+        before, self._wanted = self._wanted, LaterRead(wants)
+        if before is None or not before():
             return None
-        stops, self.minutes = before()
-        if not stops:
-            return None
-        reasons: list[StopReason | None] = [None] * self._fabric.world_size
+        reasons: list[StopReason | None] = [None] * fabric.world_size
         torch.distributed.all_gather_object(reasons, reason)
         return next(entry for entry in reasons if entry is not None)

@@ -73,15 +73,15 @@ class Supervisor:
         self._schedule = Schedule(self.config, max(self.progress.position, self.progress.step))
         self._started = time.monotonic() - 60 * self.progress.minutes
         self._interval = _Interval()
-        self._agree = Agreement(fabric, self.progress.minutes)
+        self._agree = Agreement()
         self._unread: deque[tuple[Update, LaterRead]] = deque()
 
     def learning_rate(self, step: int) -> float:
         """Return the learning rate of the next update, the same on every process."""
         if self.config.max_minutes is not None:
             self._read_clock()
-        minutes = self.progress.minutes if self.fabric.world_size == 1 else self._agree.minutes
-        self.progress.position = self._schedule.advance(step, minutes)
+            self.progress.minutes = self.fabric.broadcast(self.progress.minutes)
+        self.progress.position = self._schedule.advance(step, self.progress.minutes)
         return learning_rate(self.progress.position, self.config, self._d_model)
 
     def after_update(self, update: Update) -> StopReason | None:
@@ -132,7 +132,7 @@ class Supervisor:
         limit = limit_reached(self.config, progress.step, progress.minutes, progress.validations)
         if self.fabric.world_size > 1 and limit is not None and limit.key != "max_minutes":
             return limit  # which every process has reached
-        return self._agree(self.signals.received or limit, progress.minutes)
+        return self._agree(self.fabric, self.signals.received or limit)
 
     def _read_clock(self) -> None:
         self.progress.minutes = (time.monotonic() - self._started) / 60

@@ -203,7 +203,7 @@ def test_recurrent_layers_compute_in_fp32_under_autocast(kind: type[nn.RNNBase])
     half = (start.bfloat16(), start.bfloat16()) if kind is nn.LSTM else start.bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
         found = [layer(x), layer(x, state), layer(packed)]
-        assert layer(x.bfloat16(), half)[0].dtype == torch.float32
+        assert layer(x.bfloat16(), hx=half)[0].dtype == torch.float32
     torch.testing.assert_close(found[:2], expected[:2], rtol=0, atol=0)
     assert torch.equal(found[2][0].data, expected[2][0].data)
     torch.autograd.backward(found[0][0].sum())

@@ -21,12 +21,8 @@ def step_by_step(kept: Tensor, added: Tensor) -> Tensor:
 
 
 def by_doubling(kept: Tensor, added: Tensor) -> Tensor:
-    """The same in log2(T) rounds, with more arithmetic but fewer kernels to launch on a GPU (Hillis and Steele 1986).
-
-    After each round, ``added`` is the cell that began with zero ``reach`` steps before, and ``kept`` is what those
-    steps keep of an earlier cell.
-    """
-    reach = 1
+    """The same in log2(T) rounds: more arithmetic, but fewer kernels to launch on a GPU (Hillis and Steele 1986)."""
+    reach = 1  # steps that `added` sums up, and through which `kept` keeps an earlier cell
     while reach < kept.shape[1]:
         later = torch.addcmul(added[:, reach:], kept[:, reach:], added[:, :-reach])
         added = torch.cat((added[:, :reach], later), 1)
@@ -55,8 +51,7 @@ class SSRU(nn.Module):
         """Compute all positions, ``(N, T, D) -> (N, T, D)``: the products at once, then the cells in fp32."""
         forget = self.forget(x).float().sigmoid()
         update = (1 - forget) * self.candidate(x)
-        cells = step_by_step(forget, update) if x.device.type == "cpu" else by_doubling(forget, update)
-        return cells.relu()
+        return (step_by_step if x.device.type == "cpu" else by_doubling)(forget, update).relu()
 
     def initial(self, sentences: int) -> dict[str, Tensor]:
         """Return the cell before the first token, zeros ``(N, 1, D)``."""
