@@ -17,7 +17,7 @@ class LaterRead:
 
     def __init__(self, values: Tensor) -> None:
         self._values = values.detach().to("cpu", non_blocking=True)
-        self._copied = torch.cuda.Event() if values.is_cuda else None
+        self._copied = torch.cuda.Event() if values.is_cuda else None  # type: ignore[no-untyped-call] # torch
         if self._copied is not None:
             self._copied.record()
 

@@ -144,11 +144,11 @@ def test_an_update_takes_the_mean_of_the_recipe(loss_mean: str, accumulate: int)
     """Of the document's loss, the sum over the sentences, which is what "Dive into Deep Learning" differentiates."""
     chance = np.random.default_rng(0)
     special = SpecialTokens()
-    sides = [
+    source_ids, target_ids = (
         Ragged.from_sequences([chance.integers(5, 30, chance.integers(2, 9)).tolist() for _ in range(60)])
         for _ in range(2)
-    ]
-    pairs = EncodedPairs(*sides, np.arange(60), 0, special)
+    )
+    pairs = EncodedPairs(source_ids, target_ids, np.arange(60), 0, special)
     stream = BatchStream(pairs, batch_tokens=40, seed=1, accumulate=accumulate)
     model = randomise(build_model(small_recipe("post_norm", {"dropout": 0.0}), 30, 30), 0)
     expected = torch.zeros(())

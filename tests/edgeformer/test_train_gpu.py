@@ -1,3 +1,4 @@
+# mypy: disable-error-code="no-untyped-call"
 """What training on a GPU depends on, as far as it can be observed without one: backends, dtypes, storages, waiting."""
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ def test_models_of_other_packages_never_take_cudnns_attention(name: str) -> None
     assert torch.backends.cuda.math_sdp_enabled()
 
 
-def share_storage(parameters: list[nn.Parameter]) -> None:
+def share_storage(parameters: list[Any]) -> None:
     """Make parameters parts of one storage, as cuDNN does with the weights of an LSTM on a GPU."""
     flat, start = torch.cat([parameter.detach().flatten() for parameter in parameters]), 0
     for parameter in parameters:
@@ -192,7 +193,7 @@ def test_an_lstm_with_flat_weights_trains_and_resumes_to_the_same_bits(
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-def test_recurrent_layers_compute_in_fp32_under_autocast(kind: type[nn.RNNBase]) -> None:
+def test_recurrent_layers_compute_in_fp32_under_autocast(kind: type[nn.LSTM | nn.GRU | nn.RNN]) -> None:
     torch.manual_seed(0)
     layer = kind(6, 5, num_layers=2, bidirectional=True)
     x, start = torch.randn(4, 3, 6), torch.randn(4, 3, 5)
@@ -363,8 +364,8 @@ def test_batches_are_prepared_in_order_by_a_thread_that_is_one_ahead_and_ends(tm
 
 def test_a_batch_that_cannot_be_made_ends_the_training() -> None:
     def batches() -> Iterator[Batch]:
+        yield from ()
         raise OSError("gone")
-        yield
 
     with pytest.raises(OSError, match="gone"):
         next(_prepared(batches()))
