@@ -9,6 +9,7 @@ import torch
 from lightning_fabric import Fabric
 
 from edgeformer.config import TrainConfig
+from edgeformer.train.gpu import LaterRead
 from edgeformer.train.stopping import StopReason
 from edgeformer_runtime.engine.cpus import cpu_facts, cpu_flags
 
@@ -26,9 +27,12 @@ def world_size() -> int:
 def uses_bf16(config: TrainConfig) -> bool:
     """Return whether training computes in bf16: if the recipe asks for it and the device can.
 
-    A processor without such instructions emulates them, which takes some fifteen times as long as fp32.
+    A processor without such instructions emulates them, which takes some fifteen times as long as fp32; GPUs before
+    Ampere emulate them, too.
     """
-    return config.precision == "bf16" and (torch.cuda.is_available() or cpu_has_bf16())
+    if config.precision != "bf16":
+        return False
+    return torch.cuda.is_bf16_supported(including_emulation=False) if torch.cuda.is_available() else cpu_has_bf16()
 
 
 def cpu_has_bf16() -> bool:
@@ -53,12 +57,20 @@ def launch(config: TrainConfig) -> Fabric:
     return fabric
 
 
-def agree(fabric: Fabric, reason: StopReason | None) -> StopReason | None:
-    """Return the same reason to stop on every process: that of the first process that has one."""
-    if fabric.world_size == 1:
-        return reason
-    if not fabric.strategy.reduce_boolean_decision(reason is not None, all=False):
-        return None
-    reasons: list[StopReason | None] = [None] * fabric.world_size
-    torch.distributed.all_gather_object(reasons, reason)
-    return next(entry for entry in reasons if entry is not None)
+class Agreement:
+    """Decides whether all processes stop, an update after one of them wants to, so that none waits for its GPU."""
+
+    _wanted: LaterRead | None = None
+
+    def __call__(self, fabric: Fabric, reason: StopReason | None) -> StopReason | None:
+        """Return the same reason on every process: that of the first one that had one at the call before."""
+        if fabric.world_size == 1:
+            return reason
+        wants = torch.full((), float(reason is not None), device=fabric.device)
+        torch.distributed.all_reduce(wants)
+        before, self._wanted = self._wanted, LaterRead(wants)
+        if before is None or not before():
+            return None
+        reasons: list[StopReason | None] = [None] * fabric.world_size
+        torch.distributed.all_gather_object(reasons, reason)
+        return next(entry for entry in reasons if entry is not None)

@@ -29,6 +29,7 @@ from edgeformer.train.checkpoints.averaging import write_final_model
 from edgeformer.train.checkpoints.checkpoint import TrainingState
 from edgeformer.train.checkpoints.resume import limit_of_finished, require_checkpoint, resumable_recipe
 from edgeformer.train.cpu import prepare_for_cpu
+from edgeformer.train.gpu import tf32_products, use_fp32_recurrences
 from edgeformer.train.initial import start_from
 from edgeformer.train.loop import build_optimizer, run_updates
 from edgeformer.train.loss import Objective
@@ -129,7 +130,7 @@ def train(
         raise CheckpointError(
             f"Run `{out}` was trained on different text from what is there now; provide the same files with --data."
         )
-    with locked_folder(run.path) if is_first else nullcontext():
+    with locked_folder(run.path) if is_first else nullcontext(), tf32_products():
         if resume and is_first:
             clear_stale(run.checkpoints)
             run.write_recipe()
@@ -182,6 +183,8 @@ def _update_until_stopped(training: _Training, fabric: Fabric) -> StopReason:
     run, state, config = training.run, training.state, training.run.recipe.train
     if fabric.device.type == "cpu":
         prepare_for_cpu(state.model)
+    else:
+        use_fp32_recurrences(state.model)
     step = state.progress.step
     with (
         catch_signals() as signals,
@@ -272,7 +275,7 @@ def _describe(training: _Training, corpus: ParallelCorpus, valid_pairs: int) -> 
     run.write_sample([corpus.train[index] for index in pairs.kept[evenly_spaced(len(pairs), SAMPLE_SIZE)]])
     display.line(corpus.report.summary())
     if run.recipe.train.precision == "bf16" and not uses_bf16(run.recipe.train):
-        display.line("This processor has no instructions for bf16, so training computes in fp32, which is faster here.")
+        display.line("This machine has no instructions for bf16, so training computes in fp32, which is faster here.")
     wanted = run.recipe.tokenizer.vocab_size
     for side, size in {"source": run.info.source_vocab_size, "target": run.info.target_vocab_size}.items():
         if wanted is not None and size < wanted and not (side == "target" and run.recipe.tokenizer.shared):

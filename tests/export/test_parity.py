@@ -34,6 +34,7 @@ FP32: list[Export] = [
 INT8: list[Export] = [
     ("pre_norm", "ort", "int8"),
     ("untied_silu", "portable", "int8"),
+    ("attention_encoder", "ort", "int8"),
     ("output_bias", "ort", "int8"),
     ("output_bias", "portable", "int8"),
 ]
