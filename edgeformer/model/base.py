@@ -41,7 +41,6 @@ class EncoderDecoder(nn.Module, ABC):
     def __init__(self) -> None:
         super().__init__()
         # Whoever calls the model: cuDNN would build a plan for each new shape, and nearly every batch and step has one.
-        # https://github.com/modelscope/FunASR/issues/3704
         torch.backends.cuda.enable_cudnn_sdp(False)
 
     def __init_subclass__(cls, **options: Any) -> None:
