@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ Span = tuple[int, int]
 """First character, and the one after the last."""
 LETTER = re.compile(rf"(?![{UNSPACED}])\w")
 """A letter or digit of a script whose words have spaces between them."""
+_ACCENTS = "".join(chr(code) for code in range(0x300, 0x3100) if unicodedata.category(chr(code))[0] == "M")
+"""Accents, vowel signs and the like, which continue the word before."""
 UNREAD = re.compile("[\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
 """What models are not given, since they would read letters into it: soft hyphens, word joiners, and marks of direction,
 which libraries of messages put around names and numbers."""
@@ -108,6 +111,18 @@ class Block:
     def plain(cls, text: str) -> Block:
         """A block of plain text."""
         return cls(text, text)
+
+
+def whole_words(pattern: str, joint: str = "") -> str:
+    """A pattern that does not match parts of words; in scripts without spaces between words, it may.
+
+    Args:
+        pattern: matches something.
+        joint: signs that join words.
+    """
+    joined = rf"(?:{LETTER.pattern}|[\u200c\u200d{_ACCENTS}{joint}])"
+    before, after = rf"(?:(?<!{joined})|(?=[{UNSPACED}]))", rf"(?:(?!{joined})|(?<=[{UNSPACED}])(?![{_ACCENTS}]))"
+    return f"{before}{pattern}{after}"
 
 
 def overlapping(items: Sequence[Item], start: int, end: int) -> Sequence[Item]:

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeformer_runtime.text.block import LETTER, Item, Span
+from edgeformer_runtime.text.block import LETTER, Item, Span, whole_words
 from edgeformer_runtime.text.words import AlignedSentence, Shares, Word, joined, replaced
 
 
@@ -91,7 +91,7 @@ def _found(items: Sequence[Item], text: str, sentence: AlignedSentence | None = 
     found: dict[Item, Span] = {}
     for item in sorted(items, key=lambda item: item.is_term):
         if item.is_term:
-            pattern = rf"(?<!\w){re.escape(item.text)}(?!\w)"
+            pattern = whole_words(re.escape(item.text))
         else:
             pattern = r"\s*".join(re.escape(character) for character in item.text if not character.isspace())
             before = r"(?<!\d)" if item.text[:1].isdigit() else ""  # not part of a longer number

@@ -168,6 +168,37 @@ class TestGlossary:
         ]:
             assert attended(text, format="text", glossary=Glossary(terms)) == expected
 
+    @pytest.mark.parametrize("term", ["机器", "サーバー", "เครื่อง", "စက်", "ម៉ាស៊ីន", "ເຄື່ອງ"])
+    def test_a_term_is_found_anywhere_in_scripts_without_spaces(self, term: str) -> None:
+        glossary = Glossary({term: "machine"})
+        for before, after in [
+            ("这台", "很好。"),
+            ("この", "は"),
+            ("“", "”"),
+            ("dog", "runs"),
+            ("", ""),
+            ("1", "2"),
+            (" ", " "),
+        ]:
+            (found,) = glossary.items(Block.plain(before + term + after), [])
+            assert (found.start, found.end) == (len(before), len(before) + len(term))
+        assert not glossary.items(Block.plain(f"这{term}\u0e49的"), []), "a vowel sign or tone belongs to its letter"
+        written = attended(f"the {term}。", format="text", glossary=glossary)
+        assert "machine" in written and term not in written
+        into = attended("the dog runs", format="text", glossary=Glossary({"dog": term}))
+        assert into.count(term) == 1
+
+    @pytest.mark.parametrize("term", ["dog", "собака", "नमस", "کتاب", "개", "ספר", "მანქანა", "é", "e\u0301"])
+    def test_a_term_is_a_whole_word_in_other_scripts(self, term: str) -> None:
+        glossary = Glossary({term: "machine"})
+        for beside in ("a", "я", "क", "ب", "개", "-", "1", "\u200cb"):
+            for text in (f"x {beside}{term} y", f"x {term}{beside} y"):
+                assert not glossary.items(Block.plain(text), []), text
+        for sign in ("\u0301", "\u094d", "\u064e", "\u200d"):
+            assert not glossary.items(Block.plain(f"x {term}{sign} y"), []), sign
+        for before, after in [("(", ")"), ("这", "很"), ("l'", "."), ("", "")]:
+            assert len(glossary.items(Block.plain(before + term + after), [])) == 1
+
     def test_a_term_is_not_found_across_a_line_end_that_stays(self) -> None:
         glossary = Glossary({"red car": "bolide"})
         assert attended("a red\ncar", format="text", glossary=glossary) == "une rouge\nvoiture"
