@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer_runtime.text.block import LETTER, Item, Span, whole_words
+from edgeformer_runtime.text.numbers.formats import base_code
 from edgeformer_runtime.text.words import AlignedSentence, Shares, Word, joined, replaced
+
+_CLOSING, _OPENING = ",.;:!?…)]}،؛؟、。，．：；！？）】」』》", "([{¿¡„‚（【「『《"
+"""Signs without a space before them, and without one after them."""
+_OTHER_SIGNS = "\"'“”‘’«»‹›/-–—"
+_APART = ";:!?«»‹›"
+"""Signs that French sets apart."""
 
 
 def copied(items: Sequence[Item], text: str) -> bool:
@@ -145,3 +152,35 @@ def _inserted(sentence: AlignedSentence, item: Item, text: str, start: int) -> A
         is_apart = after.isspace() or not gap or (is_word and not after.isalnum())
         new.append(replace(following, space=kept or (" " if following.text[:1].isalnum() and is_apart else "")))
     return replaced(sentence, gap, gap + 1, new)
+
+
+def spaced(sentence: AlignedSentence, text: str, span: Span, language: str) -> AlignedSentence:
+    """Write a placeholder and its neighbor with the space that belongs between them, whatever the model wrote.
+
+    A sign that the source has there, too, has the space of the source. Otherwise, there is none before a comma or a
+    closing bracket and none after an opening one, and a placeholder that is apart in the source does not join a word.
+
+    Args:
+        sentence: a translation with placeholders.
+        text: text of the block.
+        span: characters of the sentence in it.
+        language: language code of the translation.
+    """
+    words = sentence.words.copy()
+    apart = _APART if base_code(language) == "fr" else ""
+    for index in sorted({gap for place in sentence.origins for gap in (place, place + 1) if 0 < gap < len(words)}):
+        left, right = words[index - 1], words[index]
+        if left.origin is not None:
+            beside, sign = text[left.origin[1] : span[1]], right.text[:1]
+            is_name = sign == "." and any(not word.space and word.text[0].isalnum() for word in words[index + 1 :][:1])
+            is_bound = sign in _CLOSING and not is_name  # such as ".NET"
+        else:
+            beside, sign = text[span[0] : right.origin[0] if right.origin else 0][::-1], left.text[-1:]
+            is_bound = sign in _OPENING
+        is_same = sign == beside.lstrip()[:1] and sign in _CLOSING + _OPENING + _OTHER_SIGNS
+        is_joint = LETTER.match(sign) or (left.origin and right.origin)
+        if sign not in apart:
+            is_spaced = beside[:1].isspace() and (is_same or is_joint)
+            space = " " if is_spaced else "" if is_same or is_bound else right.space
+            words[index] = replace(right, space=right.space if is_spaced and right.space else space)
+    return replace(sentence, words=words)

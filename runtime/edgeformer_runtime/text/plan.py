@@ -144,7 +144,7 @@ class Plan:
         if self._options.check_numbers:
             outcomes = self._with_numbers(outcomes, again)
         stop.check()
-        return _Writer(iter(outcomes), self._options).text(self._parts)
+        return _Writer(iter(outcomes), self._options, self._translator.languages[1]).text(self._parts)
 
     def _outcomes(self, translations: Sequence[Translation], again: Translate) -> list[_Outcome]:
         """Translations, without placeholders where the model did not copy them."""
@@ -264,8 +264,8 @@ def _translated(readings: Sequence[Reading], translate: Translate) -> Sequence[T
 class _Writer:
     """Writes the translated text, and notes where each sentence is."""
 
-    def __init__(self, results: Iterator[_Outcome], options: TextOptions) -> None:
-        self._results, self._options = results, options
+    def __init__(self, results: Iterator[_Outcome], options: TextOptions, language: str) -> None:
+        self._results, self._options, self._language = results, options, language
         self._written: list[str] = []
         self._length = 0
         self._sentences: list[SentenceTranslation] = []
@@ -285,7 +285,8 @@ class _Writer:
 
     def _block(self, planned: PlannedBlock) -> None:
         attributes = {
-            raw: _Writer(self._results, self._options).text(parts).text for raw, parts in planned.attributes.items()
+            raw: _Writer(self._results, self._options, self._language).text(parts).text
+            for raw, parts in planned.attributes.items()
         }
         block = _rewritten(planned.block, attributes)
         offset = tag = 0  # the first character and the first tag that are not written yet
@@ -318,7 +319,8 @@ class _Writer:
             self._write(block.escape(outcome.finish.apply(outcome.best.text)))
             return ()
         shown = [replace(word, raw=attributes.get(word.raw or "", word.raw)) for word in sentence.words]
-        text, sentence, spans = with_tags(replace(sentence, words=shown), block, planned.tags, planned.span)
+        sentence = replace(sentence, words=shown)
+        text, sentence, spans = with_tags(sentence, block, planned.tags, planned.span, self._language)
         self._write(text)
         return _details(sentence, planned.block, planned.span[0], spans) if self._options.word_details else ()
 

@@ -333,7 +333,7 @@ export class TextTranslator {
       offset = span[1];
       if (outcome && "reading" in part && !isBlank(outcome.translation.text)) {
         const { sentence, finish, translation } = outcome;
-        if (sentence) pieces.push(...withTags(sentence, block, tags, span));
+        if (sentence) pieces.push(...withTags(sentence, block, tags, span, this.languages[1]));
         else pieces.push(finished(finish, translation.text));
         tag = Math.max(tag, ...[...tags].map((index) => index + 1));
       } else
