@@ -15,7 +15,7 @@ Span = tuple[int, int]
 """First character, and the one after the last."""
 LETTER = re.compile(rf"(?![{UNSPACED}])\w")
 """A letter or digit of a script whose words have spaces between them."""
-_ACCENTS = "".join(chr(code) for code in range(0x300, 0x3100) if unicodedata.category(chr(code))[0] == "M")
+ACCENTS = "".join(chr(code) for code in range(0x300, 0x3100) if unicodedata.category(chr(code))[0] == "M")
 """Accents, vowel signs and the like, which continue the word before."""
 UNREAD = re.compile("[\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
 """What models are not given, since they would read letters into it: soft hyphens, word joiners, and marks of direction,
@@ -120,8 +120,8 @@ def whole_words(pattern: str, joint: str = "") -> str:
         pattern: matches something.
         joint: signs that join words.
     """
-    joined = rf"(?:{LETTER.pattern}|[\u200c\u200d{_ACCENTS}{joint}])"
-    before, after = rf"(?:(?<!{joined})|(?=[{UNSPACED}]))", rf"(?:(?!{joined})|(?<=[{UNSPACED}])(?![{_ACCENTS}]))"
+    joined = rf"(?:{LETTER.pattern}|[\u200c\u200d{ACCENTS}{joint}])"
+    before, after = rf"(?:(?<!{joined})|(?=[{UNSPACED}]))", rf"(?:(?!{joined})|(?<=[{UNSPACED}])(?![{ACCENTS}]))"
     return f"{before}{pattern}{after}"
 
 

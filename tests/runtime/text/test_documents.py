@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
+import html
 import io
 import re
 import time
+import unicodedata
 import warnings
 import zipfile
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -21,6 +25,7 @@ from edgeformer_runtime.text.documents import SUFFIXES, translate_document
 from edgeformer_runtime.text.documents.document import Document
 from edgeformer_runtime.text.documents.files import read_document, translate_content, translated_once
 from edgeformer_runtime.text.documents.markdown import markdown_parts
+from edgeformer_runtime.text.documents.subtitles import _wrapped
 from edgeformer_runtime.text.plan import Plan
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translation import Translation
@@ -160,6 +165,48 @@ SRT = "7\n00:00:01,000 --> 00:00:02,000\n{}\n\n9\n00:00:03,000 --> 00:00:04,000\
 def test_blocks_and_speakers_of_a_cue_are_texts_of_their_own(text: str, expected: str, line_end: str) -> None:
     found = translated("a.srt", SRT.format(text).replace("\n", line_end)).decode()
     assert found == SRT.replace("the dog", "le chien").format(expected).replace("\n", line_end)
+
+
+@pytest.mark.parametrize(
+    "lead", ["[car] ", "TOM: ", "- ", ">> ", "(car) ", "{\\an8}", "TOM: [car] ", "[car]\n", "- TOM: "]
+)
+@pytest.mark.parametrize("suffix", [".srt", ".vtt"])
+def test_no_space_is_lost_beside_what_begins_a_line_of_a_cue(lead: str, suffix: str) -> None:
+    for line_end, rest in product(("\n", "\r\n"), ("the dog", "the\ndog", "the dog\nthe\ndog", "  the dog")):
+        content = "WEBVTT\n\n" * (suffix == ".vtt") + SRT.replace(",", ".").format(lead + rest)
+        found = translated(f"a{suffix}", content.replace("\n", line_end)).decode().replace(line_end, "\n")
+        words = found.replace("voiture", "car").replace("le", "the").replace("chien", "dog")
+        assert words.split() == content.split()
+        assert words.replace("\n", " ") == content.replace("\n", " ")
+        assert [*map(len, words.split("\n\n"))] == [*map(len, content.split("\n\n"))]
+        assert words.count("\n") == content.count("\n")
+
+
+@pytest.mark.parametrize("suffix", [".srt", ".vtt"])
+def test_arrows_in_the_text_of_a_cue_are_text(suffix: str) -> None:
+    for line in ("the dog --> the car", "--> the dog", "the dog -->", "the dog --> 00:01.000", "the\ndog --> the"):
+        content = "WEBVTT\n\n" * (suffix == ".vtt") + SRT.replace(",", ".").format(line)
+        found = translated(f"a{suffix}", content).decode()
+        expected = content.replace("the", "le").replace("dog", "chien").replace("car", "voiture")
+        assert "".join(html.unescape(found).split()) == "".join(expected.split())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["今天天气很好，我们去公园吧。", "明日はサーバーを見に行こう", "วันนี้อากาศดีมาก", "iPhone很好，Tom也很好", "ក្រុងភ្នំពេញ"],
+)
+def test_cues_in_scripts_without_spaces_keep_their_number_of_lines(text: str) -> None:
+    for count, tagged in product(range(2, 5), (text, f"<i>{text}</i>", f"{text[:3]}<b>{text[3:]}</b>")):
+        lines = _wrapped(tagged, count, "\n").split("\n")
+        assert len(lines) == count
+        assert "".join(lines) == tagged
+        assert not any(line[:1] in "，。、" or unicodedata.category(line[0])[0] == "M" for line in lines)
+
+
+@pytest.mark.parametrize("kind", [".txt", ".html", ".md", ".srt", ".vtt", ".po"])
+def test_compressed_documents_are_refused(kind: str) -> None:
+    with pytest.raises(DataError, match="is compressed; unpack it with gunzip"):
+        translated(f"a{kind}", gzip.compress(b"a dog"))
 
 
 def test_other_blocks_of_webvtt_are_copied() -> None:

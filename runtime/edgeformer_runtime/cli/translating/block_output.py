@@ -62,7 +62,7 @@ def translated_lines(
         if dropped := translation.source.truncated:
             tokens = "its last token was" if dropped == 1 else f"its last {dropped} tokens were"
             notes.append(f"Text {number} was truncated: {tokens} dropped.")
-        written.append(_json_line(translation) if as_json else _plain_lines(translation, decoding.n_best))
+        written.append(_json_line(translation) if as_json else _plain_lines(translation, decoding))
     return BlockOutput("".join(written), notes)
 
 
@@ -88,11 +88,16 @@ def translated_texts(
     return BlockOutput("".join(written), [], Doubts.of(translator, translations))
 
 
-def _plain_lines(translation: Translation, n_best: int) -> str:
-    """The best text, or ``n_best`` lines with score and text, and a blank line."""
-    if n_best == 1:
+def _plain_lines(translation: Translation, decoding: DecodeOptions) -> str:
+    """The best text, or up to ``n_best`` lines with score and text, and a blank line. What was not drawn at random is
+    written once, even if the search found it in different tokens."""
+    if decoding.n_best == 1:
         return one_line(translation.text) + "\n"
-    return "".join(f"{h.score:.4f}\t{one_line(h.text)}\n" for h in translation.hypotheses) + "\n"
+    lines: dict[str | int, str] = {}
+    for index, hypothesis in enumerate(translation.hypotheses):
+        text = one_line(hypothesis.text)
+        lines.setdefault(index if decoding.is_sampling else text, f"{hypothesis.score:.4f}\t{text}\n")
+    return "".join(lines.values()) + "\n"
 
 
 def _json_line(translation: Translation) -> str:
