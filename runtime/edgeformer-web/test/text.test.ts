@@ -7,7 +7,7 @@ import { translatePage } from "../src/text/page.js";
 import { plainBlock, translateText } from "../src/text/plain.js";
 import { protectedItems } from "../src/text/protected.js";
 import { sentenceSpans } from "../src/text/sentences.js";
-import { finish, finished } from "../src/text/surface.js";
+import { finish, finished, repaired } from "../src/text/surface.js";
 import { type SentenceTranslator, TextTranslator } from "../src/text/translator.js";
 import { WORD } from "../src/text/words.js";
 import type { Tokenizer } from "../src/tokenizer/interface.js";
@@ -31,6 +31,7 @@ interface Case {
 }
 /** What goes in, and what must come out, by rule. */
 interface Rules {
+  lost: [source: string, written: string, expected: string][];
   spaces: [language: string, source: string, written: string, expected: string][];
   surface: [
     source: string,
@@ -128,6 +129,10 @@ test("the surface of a translation is that of its source, as in Python", () => {
     const change = finish(source, target, "fr", { isUpper: false, matches: false, repeats: 4, isMarked: false });
     assert.equal(finished(change, target), expected, `${source} -> ${target}`);
   }
+});
+
+test("characters that tokens do not complete are those of the source, as in Python", () => {
+  for (const [source, text, expected] of rules.lost) assert.equal(repaired(source, text), expected, source);
 });
 
 test("the space beside placeholders is that of Python", async () => {

@@ -31,7 +31,7 @@ from edgeformer_runtime.text.numbers.items import corrected, number_items, targe
 from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.placement import with_tags
 from edgeformer_runtime.text.results import SentenceTranslation, TextTranslation, TranslatedWord
-from edgeformer_runtime.text.surface import Finish, finish
+from edgeformer_runtime.text.surface import Finish, finish, repaired
 from edgeformer_runtime.text.words import AlignedSentence, aligned
 from edgeformer_runtime.translation import TextHypothesis, Translation
 from edgeformer_runtime.translator import AnyTranslator, Translator
@@ -86,6 +86,8 @@ class _Outcome:
     """Numbers that the model did not read, to be placed among them."""
     wrong: Differences = field(default_factory=Differences)
     """Numbers that are not those of its source."""
+    is_damaged: bool = False
+    """Whether tokens of the translation do not make a character."""
 
     @property
     def best(self) -> TextHypothesis:
@@ -164,6 +166,10 @@ class Plan:
         return self._aligned(outcomes, lambda planned: bool(planned.items or planned.tags or has_details))
 
     def _finished(self, planned: PlannedSentence, reading: Reading, translation: Translation) -> _Outcome:
+        text = repaired(reading.text, translation.text)
+        if is_damaged := text != translation.text:
+            best = replace(translation.best, text=text)
+            translation = replace(translation, hypotheses=(best, *translation.hypotheses[1:]))
         change = finish(
             reading.text.removesuffix(reading.mark),
             translation.text,
@@ -173,7 +179,7 @@ class Plan:
             repeats=self._options.max_repeats,
             is_marked=bool(reading.mark),
         )
-        return _Outcome(planned, reading, translation, change)
+        return _Outcome(planned, reading, translation, change, is_damaged=is_damaged)
 
     def _with_numbers(self, outcomes: Sequence[_Outcome], again: Translate) -> list[_Outcome]:
         """Outcomes with the numbers of their sources; what is wrong even so is noted.
@@ -308,7 +314,7 @@ class _Writer:
             else:  # copy what has no words, and sentences that the model leaves out: their elements would be empty
                 first = next((t for t in range(tag, len(block.tags)) if block.tags[t].offset >= offset), None)
                 tag = self._copy(block, *span, tag, first)
-            self._note(block, span, start, *note)
+            self._note(block, span, start, *note, is_damaged=outcome is not None and outcome.is_damaged)
         # 3. Copy what is behind the last sentence.
         self._copy(block, offset, len(block.text), tag, None)
 
@@ -324,12 +330,12 @@ class _Writer:
         self._write(text)
         return _details(sentence, planned.block, planned.span[0], spans) if self._options.word_details else ()
 
-    def _note(self, block: Block, span: Span, start: int, *translated: Any) -> None:
+    def _note(self, block: Block, span: Span, start: int, *translated: Any, is_damaged: bool) -> None:
         source = block.origin(span[0]), block.origin(span[1])
         sentence = SentenceTranslation(source, (start, self._length), *(translated or (None,)))
         least = self._options.min_confidence
         is_doubtful = sentence.confidence is not None and least is not None and sentence.confidence < least
-        self._sentences.append(replace(sentence, is_doubtful=is_doubtful))
+        self._sentences.append(replace(sentence, is_doubtful=is_doubtful or is_damaged))
 
     def _copy(self, block: Block, start: int, end: int, first: int, last: int | None) -> int:
         """Copy characters, and the tags from ``first`` up to ``last`` before and between them; return ``last``."""

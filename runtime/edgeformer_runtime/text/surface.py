@@ -49,6 +49,7 @@ _SEPARATORS = re.compile(r"[\s,]+")
 _REPEATED = re.compile(r"(.{1,80}?)\1{2,}[.!?]*", re.IGNORECASE)
 """Text without separators that consists of copies."""
 _ABBREVIATION = re.compile(r"(?:\w\.\w?|\betc|\bvs|\bNr|\bno|\bSt|\bMr|\bDr|\bCo|\bInc|\bLtd)\.$", re.IGNORECASE)
+_LOST = re.compile("\ufffd+")
 _SEARCHED = 2000
 """Characters at the end of a text in which copies are searched for."""
 _LETTERS = re.compile(r"[^\W\d_]+")
@@ -77,6 +78,20 @@ def without_final_punctuation(text: str) -> str:
     """A sentence without the punctuation at its end, and the spaces before that."""
     found = _FINAL.search(text)
     return text[: found.start()].rstrip() if found else text
+
+
+def repaired(source: str, text: str) -> str:
+    """A translation without U+FFFD, which stands for a character that its tokens do not complete.
+
+    The signs of the source that the translation lacks take its places, if there are as many. A source that has U+FFFD
+    itself changes nothing.
+    """
+    places = 0 if "\ufffd" in source else len(_LOST.findall(text))
+    if not places:
+        return text
+    lacked = [sign for sign in source if not (sign.isascii() or sign.isalnum() or sign.isspace() or sign in text)]
+    signs = iter(lacked if len(lacked) == places else [])
+    return _LOST.sub(lambda _: next(signs, ""), text)
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ const COPIES = python("^(\\w[^\\n]{0,80}?)(?:[\\s,]+\\1){2,}[.!?,]*$", "i");
 const REPEATED = /^(.{1,80}?)\1{2,}[.!?]*$/iu;
 const ABBREVIATION = python("(?:\\w\\.\\w?|\\betc|\\bvs|\\bNr|\\bno|\\bSt|\\bMr|\\bDr|\\bCo|\\bInc|\\bLtd)\\.$", "i");
 const LETTERS = python("[^\\W\\d_]+", "g");
+const LETTER_OR_SPACE = python("[\\x00-\\x7f\\p{L}\\p{N}\\s]");
 const SPACE_OR_UNSPACED = python(`[\\s${UNSPACED}]`);
 /** Characters at the end of a text in which copies are searched for. */
 const SEARCHED = 2000;
@@ -67,6 +68,15 @@ export function lowered(text: string): string {
   if (first && !isMixed(first[0]))
     small = small.slice(0, first.index) + small[first.index]!.toUpperCase() + small.slice(first.index + 1);
   return small.length === text.length && small.toUpperCase() === text.toUpperCase() ? small : text;
+}
+
+/** A translation without U+FFFD, which stands for a character that its tokens do not complete. The signs of the source
+ * that the translation lacks take its places, if there are as many; a source that has U+FFFD itself changes nothing. */
+export function repaired(source: string, text: string): string {
+  const places = source.includes("\ufffd") ? 0 : (text.match(/\ufffd+/g)?.length ?? 0);
+  const lacked = [...source].filter((sign) => !(LETTER_OR_SPACE.test(sign) || text.includes(sign)));
+  const signs = lacked.length === places ? lacked : [];
+  return places ? text.replace(/\ufffd+/g, () => signs.shift() ?? "") : text;
 }
 
 /** How a translation is changed: it is cut, and something is added. */

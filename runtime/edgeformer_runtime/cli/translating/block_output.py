@@ -91,11 +91,14 @@ def translated_texts(
 def _plain_lines(translation: Translation, decoding: DecodeOptions) -> str:
     """The best text, or up to ``n_best`` lines with score and text, and a blank line. What was not drawn at random is
     written once, even if the search found it in different tokens."""
+    from edgeformer_runtime.text.surface import repaired
+
+    source = translation.source.text
     if decoding.n_best == 1:
-        return one_line(translation.text) + "\n"
+        return one_line(repaired(source, translation.text)) + "\n"
     lines: dict[str | int, str] = {}
     for index, hypothesis in enumerate(translation.hypotheses):
-        text = one_line(hypothesis.text)
+        text = one_line(repaired(source, hypothesis.text))
         lines.setdefault(index if decoding.is_sampling else text, f"{hypothesis.score:.4f}\t{text}\n")
     return "".join(lines.values()) + "\n"
 
