@@ -26,6 +26,7 @@ OPTIONAL = {
     "tokenizer/sentencepiece.py": {"sentencepiece"},
     "text/segmentation.py": {"sentencex"},
     "text/documents/fields.py": {"lxml"},
+    "text/documents/markdown.py": {"markdown_it"},
     "text/documents/marked.py": {"lxml"},
     "text/documents/open_document.py": {"lxml"},
     "text/documents/packages.py": {"lxml"},

@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import ConfigError, DataError
-from edgeformer_runtime.text.block import Block
+from edgeformer_runtime.text.block import Block, read
 from edgeformer_runtime.text.documents import SUFFIXES, translate_document
 from edgeformer_runtime.text.documents.document import Document
 from edgeformer_runtime.text.documents.files import read_document, translate_content, translated_once
@@ -348,6 +349,78 @@ def test_lines_and_cells_of_markdown_stay_apart(content: str, expected: str) -> 
     ],
 )
 def test_constructs_of_markdown_stay(content: str, expected: str) -> None:
+    assert translated("a.md", content).decode() == expected
+
+
+CONTAINERS = {
+    "": "",
+    "> ": "> ",
+    "- ": "  ",
+    "12. ": "    ",
+    "> > ": "> > ",
+    "- > ": "  > ",
+    "> - ": ">   ",
+    "> 1) ": ">    ",
+    "[^1]: ": "    ",
+    "!!! note\n    ": "    ",
+    "- - * ": "      ",
+    ">": ">",
+    "- [ ] ": "  ",
+}
+"""What begins a paragraph, and its further lines."""
+
+
+@pytest.mark.parametrize("begin", CONTAINERS)
+def test_a_paragraph_of_markdown_is_one_block_wherever_it_is_wrapped(begin: str) -> None:
+    words = re.split(" ", "the year was 1984. a dog *runs* [to](x) `a b` car, 5) and + so [Note]: on # - it")
+    for width, end in product(range(1, len(words)), ("\n", "\r\n")):
+        lines = [" ".join(words[at : at + width]) for at in range(0, len(words), width)]
+        if any(re.match(r"[+#-](\s|$)|1[.)]", line) for line in lines):
+            continue  # these begin a block
+        content = begin + f"{end}{CONTAINERS[begin]}".join(lines) + end
+        blocks = [part for part in markdown_parts(content) if isinstance(part, Block)]
+        (reading,) = (read(block, (0, len(block.text)), block.items).text for block in blocks)
+        assert reading == "the year was 1984. a dog runs to `a b` car, 5) and + so [Note]: on # - it"
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([*CONTAINERS, "# ", "```\n", "    ", "<div>\n", "| ", "***\n", "[x]: y\n", "\t", "1984. "]),
+            st.sampled_from(
+                ["a dog", "the dog\nruns", "*a* dog\n", "the `dog`\n\n", "a | dog", "\n", "[Note]: this is it"]
+            ),
+        ),
+        max_size=6,
+    ).map(lambda parts: "".join(begin + text for begin, text in parts))
+)
+def test_a_translation_of_markdown_has_the_blocks_of_its_source(content: str) -> None:
+    def blocks(text: str) -> list[tuple[str, str]]:
+        skipped = ("inline", "paragraph_open", "paragraph_close")
+        return [
+            (token.type, token.markup)
+            for token in MarkdownIt("commonmark").enable("table").parse(text)
+            if token.type not in skipped
+        ]
+
+    assert blocks(translated("a.md", content).decode()) == blocks(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("[Note]: a dog runs.\n", "[ Note ] : une chien court.\n"),
+        ("## the dog ##\n", "## le chien ##\n"),
+        ("> the\n> dog\n>\n> a\n> car\n", "> le chien\n>\n> une voiture\n"),
+        ("the year\n1984. the dog\n", "le year 1984. le chien\n"),
+        ("> a dog  \n> the car\n", "> une chien  \n> le voiture\n"),
+        ("- a\n\n      a dog\n", "- une\n\n      a dog\n"),
+        ("10) a dog\n\n    the dog\n", "10) une chien\n\n    le chien\n"),
+        ("<pre>\na dog\n\n</pre>\na dog\n", "<pre>\na dog\n\n</pre>\nune chien\n"),
+        ("<div>\na dog\n</div>\n", "<div>\nune chien\n</div>\n"),
+    ],
+)
+def test_blocks_of_markdown_are_those_of_commonmark(content: str, expected: str) -> None:
     assert translated("a.md", content).decode() == expected
 
 
