@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from edgeformer_runtime.text.words import AlignedSentence, Shares, Word, joined,
 
 _CLOSING, _OPENING = ",.;:!?…)]}،؛؟、。，．：；！？）】」』》", "([{¿¡„‚（【「『《"
 """Signs without a space before them, and without one after them."""
-_OTHER_SIGNS = "\"'“”‘’«»‹›/-–—"
+_SIGNS = f"{_CLOSING}{_OPENING}\"'“”‘’«»‹›/-–—"
 _APART = ";:!?«»‹›"
 """Signs that French sets apart."""
 
@@ -166,21 +167,23 @@ def spaced(sentence: AlignedSentence, text: str, span: Span, language: str) -> A
         span: characters of the sentence in it.
         language: language code of the translation.
     """
-    words = sentence.words.copy()
-    apart = _APART if base_code(language) == "fr" else ""
-    for index in sorted({gap for place in sentence.origins for gap in (place, place + 1) if 0 < gap < len(words)}):
-        left, right = words[index - 1], words[index]
-        if left.origin is not None:
-            beside, sign = text[left.origin[1] : span[1]], right.text[:1]
-            is_name = sign == "." and any(not word.space and word.text[0].isalnum() for word in words[index + 1 :][:1])
-            is_bound = sign in _CLOSING and not is_name  # such as ".NET"
+    words, apart = sentence.words.copy(), _APART if base_code(language) == "fr" else ""
+    for index, (left, right) in enumerate(pairwise(sentence.words), 1):
+        if left.origin:
+            beside, sign, bound = text[left.origin[1] : span[1]], right.text[:1], _CLOSING
+        elif right.origin:
+            beside, sign, bound = text[span[0] : right.origin[0]][::-1], left.text[-1:], _OPENING
         else:
-            beside, sign = text[span[0] : right.origin[0] if right.origin else 0][::-1], left.text[-1:]
-            is_bound = sign in _OPENING
-        is_same = sign == beside.lstrip()[:1] and sign in _CLOSING + _OPENING + _OTHER_SIGNS
+            continue
+        is_same = sign == beside.lstrip()[:1] and sign in _SIGNS
         is_joint = LETTER.match(sign) or (left.origin and right.origin)
-        if sign not in apart:
-            is_spaced = beside[:1].isspace() and (is_same or is_joint)
-            space = " " if is_spaced else "" if is_same or is_bound else right.space
-            words[index] = replace(right, space=right.space if is_spaced and right.space else space)
+        is_name = sign == "." and any(
+            word.text[0].isalnum() and not word.space for word in words[index + 1 : index + 2]
+        )
+        if sign in apart or is_name:  # such as ".NET"
+            continue
+        if beside[:1].isspace() and (is_same or is_joint):
+            words[index] = replace(right, space=right.space or " ")
+        elif is_same or sign in bound:
+            words[index] = replace(right, space="")
     return replace(sentence, words=words)

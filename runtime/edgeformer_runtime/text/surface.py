@@ -24,24 +24,16 @@ _FINAL = re.compile(rf"(?:{_MARK}|(?<=[\u0370-\u03ff\u1f00-\u1fff])[;\u037e])+[{
 _UNMARKED = re.compile(rf"[\u0e00-\u0eff][{CLOSING}]*$")
 """The end of a sentence in Thai or Lao, which write no period."""
 _ELLIPSIS = re.compile(r"\.{3,}|…+")
-_DANDA, _FULL_WIDTH, _UNWRITTEN = {".": "।"}, {".": "。", "?": "？", "!": "！"}, {".": ""}
+_LANGUAGES = (
+    "am ti|።|፧|!, ar fa|.|؟|!, as bn hi ne or pa sa|।|?|!, bo|།|?|!, el|.|;|!, fr|.|\u00a0?|\u00a0!, hy|։|?|!, "
+    "ja zh|。|？|！, km|។|?|!, lo th||?|!, my|။|?|!, ur|۔|؟|!"
+)
+"""Languages whose period, question and exclamation mark differ from those of English."""
 _MARKS = {
-    "am": {".": "።", "?": "፧"},
-    "ar": {"?": "؟"},
-    "bo": {".": "།"},
-    "el": {"?": ";"},
-    "fa": {"?": "؟"},
-    "fr": {"?": "\u00a0?", "!": "\u00a0!"},
-    "hy": {".": "։"},
-    "km": {".": "។"},
-    "my": {".": "။"},
-    "ti": {".": "።", "?": "፧"},
-    "ur": {".": "۔", "?": "؟"},
-    **dict.fromkeys(("as", "bn", "hi", "ne", "or", "pa", "sa"), _DANDA),
-    **dict.fromkeys(("ja", "zh"), _FULL_WIDTH),
-    **dict.fromkeys(("lo", "th"), _UNWRITTEN),
+    code: dict(zip(".?!", marks, strict=True))
+    for codes, *marks in (line.split("|") for line in _LANGUAGES.split(", "))
+    for code in codes.split()
 }
-"""Final punctuation where it differs from that of English."""
 _QUESTIONS = "?;\u037e؟፧᥅⁇⁈⁉‽⳺⳻⸮⹔꘏꛷︖﹖？"
 _EXCLAMATIONS = "!߹᥄‼⹓︕﹗！"
 _COPIES = re.compile(r"(\w[^\n]{0,80}?)(?:[\s,]+\1){2,}[.!?,]*", re.IGNORECASE)
@@ -81,16 +73,13 @@ def without_final_punctuation(text: str) -> str:
 
 
 def repaired(source: str, text: str) -> str:
-    """A translation without U+FFFD, which stands for a character that its tokens do not complete.
-
-    The signs of the source that the translation lacks take its places, if there are as many. A source that has U+FFFD
-    itself changes nothing.
-    """
-    places = 0 if "\ufffd" in source else len(_LOST.findall(text))
-    if not places:
+    """A translation without U+FFFD, which stands for a character that its tokens do not complete, unless its source has
+    it. The signs of the source that the translation lacks take its places, if there are as many."""
+    places = _LOST.findall(text)
+    if not places or "\ufffd" in source:
         return text
     lacked = [sign for sign in source if not (sign.isascii() or sign.isalnum() or sign.isspace() or sign in text)]
-    signs = iter(lacked if len(lacked) == places else [])
+    signs = iter(lacked if len(lacked) == len(places) else [])
     return _LOST.sub(lambda _: next(signs, ""), text)
 
 

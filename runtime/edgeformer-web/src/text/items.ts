@@ -178,16 +178,15 @@ export function spaced(sentence: AlignedSentence, text: string, span: Span, lang
   const words = sentence.words.map((right, index, all): Word => {
     const [left, next] = [all[index - 1], all[index + 1]];
     if (!left || !(left.item || right.item)) return right;
-    const before = [...text.slice(span[0], right.item?.start ?? 0)].reverse().join("");
-    const beside = left.item ? text.slice(left.item.end, span[1]) : before;
+    const before = text.slice(span[0], right.item?.start ?? 0);
+    const beside = left.item ? text.slice(left.item.end, span[1]) : [...before].reverse().join("");
     const sign = left.item ? [...right.text][0]! : [...left.text].at(-1)!;
-    if (baseCode(language) === "fr" && APART.includes(sign)) return right;
     const isName = sign === "." && next && !next.space && startsAlphanumeric(next.text); // such as ".NET"
-    const isBound = left.item ? CLOSING.includes(sign) && !isName : OPENING.includes(sign);
+    if (isName || (baseCode(language) === "fr" && APART.includes(sign))) return right;
     const isSame = trimStart(beside).startsWith(sign) && SIGNS.includes(sign);
     const isJoint = startsWithLetter(sign) || (left.item && right.item);
     if (isSpace(beside.slice(0, 1)) && (isSame || isJoint)) return { ...right, space: right.space || " " };
-    return isSame || isBound ? { ...right, space: "" } : right;
+    return isSame || (left.item ? CLOSING : OPENING).includes(sign) ? { ...right, space: "" } : right;
   });
   return { ...sentence, words };
 }

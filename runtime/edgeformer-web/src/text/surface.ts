@@ -13,22 +13,17 @@ const UNMARKED = new RegExp(`[\\u0e00-\\u0eff][${CLOSING}]*$`, "u");
 const CLOSED = new RegExp(`[${CLOSING}]+$`, "u");
 const ELLIPSIS = /^(?:\.{3,}|…+)/u;
 /** Final punctuation where it differs from that of English. */
-const [DANDA, FULL_WIDTH, UNWRITTEN] = [{ ".": "।" }, { ".": "。", "?": "？", "!": "！" }, { ".": "" }];
-const MARKS: Record<string, Record<string, string>> = {
-  am: { ".": "።", "?": "፧" },
-  ar: { "?": "؟" },
-  bo: { ".": "།" },
-  el: { "?": ";" },
-  fa: { "?": "؟" },
-  fr: { "?": "\u00a0?", "!": "\u00a0!" },
-  hy: { ".": "։" },
-  km: { ".": "។" },
-  my: { ".": "။" },
-  ti: { ".": "።", "?": "፧" },
-  ur: { ".": "۔", "?": "؟" },
-  ...{ as: DANDA, bn: DANDA, hi: DANDA, ne: DANDA, or: DANDA, pa: DANDA, sa: DANDA },
-  ...{ ja: FULL_WIDTH, zh: FULL_WIDTH, lo: UNWRITTEN, th: UNWRITTEN },
-};
+const MARKS = new Map(
+  (
+    "am ti|።|፧|!, ar fa|.|؟|!, as bn hi ne or pa sa|।|?|!, bo|།|?|!, el|.|;|!, fr|.|\u00a0?|\u00a0!, hy|։|?|!, " +
+    "ja zh|。|？|！, km|។|?|!, lo th||?|!, my|။|?|!, ur|۔|؟|!"
+  )
+    .split(", ")
+    .map((line) => line.split("|"))
+    .flatMap(([codes, ...marks]) => codes!.split(" ").map((code) => [code, marks] as const)),
+);
+/** The mark of a language for one of English. */
+const marked = (code: string, mark: string): string => MARKS.get(code)?.[".?!".indexOf(mark)] ?? mark;
 const QUESTIONS = "?;\u037e؟፧᥅⁇⁈⁉‽⳺⳻⸮⹔꘏꛷︖﹖？";
 const EXCLAMATIONS = "!߹᥄‼⹓︕﹗！";
 const COPIES = python("^(\\w[^\\n]{0,80}?)(?:[\\s,]+\\1){2,}[.!?,]*$", "i");
@@ -43,7 +38,7 @@ const SEARCHED = 2000;
 const MIN_CAPITALS = 6;
 
 /** The period of a language; empty if it has none. */
-export const period = (language: string): string => MARKS[baseCode(language)]?.["."] ?? ".";
+export const period = (language: string): string => marked(baseCode(language), ".");
 /** Whether a sentence ends with a word or number. */
 export const lacksPeriod = (text: string): boolean => endsWithWord(text.replace(CLOSED, ""));
 /** Whether a text ends with a letter, with its vowel signs and accents, or a digit. */
@@ -166,7 +161,7 @@ function punctuation(source: string, text: string, code: string, isMarked: boole
   if (ellipsis && isPeriod) return [before, ellipsis];
   if (wanted && !found && endsWithWord(text)) {
     const mark = ellipsis ?? uniform([...wanted[0]][0]!);
-    return [text.length, MARKS[code]?.[mark] ?? mark];
+    return [text.length, marked(code, mark)];
   }
   return [text.length, endsWithWord(text) ? clause : ""];
 }

@@ -96,11 +96,10 @@ def _plain_lines(translation: Translation, decoding: DecodeOptions) -> str:
     source = translation.source.text
     if decoding.n_best == 1:
         return one_line(repaired(source, translation.text)) + "\n"
-    lines: dict[str | int, str] = {}
-    for index, hypothesis in enumerate(translation.hypotheses):
-        text = one_line(repaired(source, hypothesis.text))
-        lines.setdefault(index if decoding.is_sampling else text, f"{hypothesis.score:.4f}\t{text}\n")
-    return "".join(lines.values()) + "\n"
+    lines = [(one_line(repaired(source, each.text)), f"{each.score:.4f}") for each in translation.hypotheses]
+    if not decoding.is_sampling:  # of several texts, the first
+        lines = [(text, score) for at, (text, score) in enumerate(lines) if text not in dict(lines[:at])]
+    return "".join(f"{score}\t{text}\n" for text, score in lines) + "\n"
 
 
 def _json_line(translation: Translation) -> str:
