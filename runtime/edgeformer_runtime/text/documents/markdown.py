@@ -21,7 +21,7 @@ _FRONT_MATTER = re.compile(
     r"(?:---[ \t]*\r?\n.*?\n(?:---|\.\.\.)|\+\+\+[ \t]*\r?\n.*?\n\+\+\+)[ \t]*(?:\r?\n|\Z)", re.DOTALL
 )
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
-_CONTAINER = re.compile(r"([ \t>]*)(?=(?:!!!|\?\?\?\+?|===)[ \t]|\[\^[^\]]+\]:)")
+_CONTAINER = re.compile(r"^([ \t>]*)(?=(?:!!!|\?\?\?\+?|===)[ \t]|\[\^[^\]]+\]:)")
 """Before what has indented paragraphs in extensions of Markdown: admonitions, tabs, footnotes."""
 _RAW_HTML = re.compile(
     r"<(?:[?]|!(?!--.*?-->[ \t]*\S)|(?:script|pre|style|textarea)(?=[\s>]))", re.DOTALL | re.IGNORECASE
