@@ -114,12 +114,7 @@ class Block:
 
 
 def whole_words(pattern: str, joint: str = "") -> str:
-    """A pattern that does not match parts of words; in scripts without spaces between words, it may.
-
-    Args:
-        pattern: matches something.
-        joint: signs that join words.
-    """
+    """A pattern limited to whole words, which signs of ``joint`` may join; without limits in scripts without spaces."""
     joined = rf"(?:{LETTER.pattern}|[\u200c\u200d{ACCENTS}{joint}])"
     before, after = rf"(?:(?<!{joined})|(?=[{UNSPACED}]))", rf"(?:(?!{joined})|(?<=[{UNSPACED}])(?![{ACCENTS}]))"
     return f"{before}{pattern}{after}"

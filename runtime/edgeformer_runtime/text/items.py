@@ -156,17 +156,8 @@ def _inserted(sentence: AlignedSentence, item: Item, text: str, start: int) -> A
 
 
 def spaced(sentence: AlignedSentence, text: str, span: Span, language: str) -> AlignedSentence:
-    """Write a placeholder and its neighbor with the space that belongs between them, whatever the model wrote.
-
-    A sign that the source has there, too, has the space of the source. Otherwise, there is none before a comma or a
-    closing bracket and none after an opening one, and a placeholder that is apart in the source does not join a word.
-
-    Args:
-        sentence: a translation with placeholders.
-        text: text of the block.
-        span: characters of the sentence in it.
-        language: language code of the translation.
-    """
+    """Write placeholders and their neighbors with the space that belongs between them: that of the source beside the
+    same sign, or else none before a comma and inside brackets; words do not join them."""
     words, apart = sentence.words.copy(), _APART if base_code(language) == "fr" else ""
     for index, (left, right) in enumerate(pairwise(sentence.words), 1):
         if left.origin:

@@ -169,11 +169,8 @@ function inserted(sentence: AlignedSentence, item: Item, text: string, start: nu
   return { ...sentence, words: [...words.slice(0, gap), ...added, ...words.slice(gap + 1)] };
 }
 
-/**
- * Writes a placeholder and its neighbor with the space that belongs between them, whatever the model wrote. A sign that
- * the source has there, too, has the space of the source. Otherwise, there is none before a comma or a closing bracket
- * and none after an opening one, and a placeholder that is apart in the source does not join a word.
- */
+/** Writes placeholders and their neighbors with the space that belongs between them: that of the source beside the same
+ * sign, or else none before a comma and inside brackets; words do not join them. */
 export function spaced(sentence: AlignedSentence, text: string, span: Span, language: string): AlignedSentence {
   const words = sentence.words.map((right, index, all): Word => {
     const [left, next] = [all[index - 1], all[index + 1]];

@@ -53,9 +53,7 @@ export const hasLetters = (text: string): boolean => /\p{L}/u.test(text);
 export const isUpper = (text: string): boolean => /\p{Uppercase}/u.test(text) && !/[\p{Lowercase}\p{Lt}]/u.test(text);
 export const isLower = (text: string): boolean => /\p{Lowercase}/u.test(text) && !/[\p{Uppercase}\p{Lt}]/u.test(text);
 /** The language of a code without script and region, in two letters if it has such: `hi` for `hin_Deva`. */
-export function baseCode(language: string): string {
-  const code = language.split(/[-_]/)[0]!;
-  return /^[a-z]{3}$/i.test(code) ? new Intl.Locale(code).language : code;
-}
+export const baseCode = (language: string): string =>
+  language.split(/[-_]/)[0]!.replace(/^[a-z]{3}$/i, (code) => new Intl.Locale(code).language);
 /** Text as a regular expression that matches it. */
 export const escaped = (text: string): string => text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");

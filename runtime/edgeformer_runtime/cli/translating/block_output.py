@@ -8,6 +8,7 @@ import msgspec
 
 from edgeformer_runtime.cli.output import console, one_line
 from edgeformer_runtime.cli.translating.doubts import Doubts
+from edgeformer_runtime.text.surface import repaired
 
 if TYPE_CHECKING:
     from edgeformer_runtime.decoding.options import DecodeOptions
@@ -89,17 +90,14 @@ def translated_texts(
 
 
 def _plain_lines(translation: Translation, decoding: DecodeOptions) -> str:
-    """The best text, or up to ``n_best`` lines with score and text, and a blank line. What was not drawn at random is
-    written once, even if the search found it in different tokens."""
-    from edgeformer_runtime.text.surface import repaired
-
-    source = translation.source.text
+    """The best text, or up to ``n_best`` lines with score and text, and a blank line. A text that the search found in
+    several tokens is written once; those that are drawn at random are all written."""
+    lines = [(one_line(repaired(translation.source.text, each.text)), each.score) for each in translation.hypotheses]
     if decoding.n_best == 1:
-        return one_line(repaired(source, translation.text)) + "\n"
-    lines = [(one_line(repaired(source, each.text)), f"{each.score:.4f}") for each in translation.hypotheses]
-    if not decoding.is_sampling:  # of several texts, the first
-        lines = [(text, score) for at, (text, score) in enumerate(lines) if text not in dict(lines[:at])]
-    return "".join(f"{score}\t{text}\n" for text, score in lines) + "\n"
+        return lines[0][0] + "\n"
+    if not decoding.is_sampling:
+        lines = [line for at, line in enumerate(lines) if line[0] not in dict(lines[:at])]
+    return "".join(f"{score:.4f}\t{text}\n" for text, score in lines) + "\n"
 
 
 def _json_line(translation: Translation) -> str:
