@@ -96,7 +96,7 @@ def test_a_sure_translation_is_not_doubtful_however_sure_the_others_are(level: f
     assert least is not None
     assert least <= MAX_CONFIDENCE < 0.994
     own = np.exp([level - spread * (sum(map(ord, text)) % 7) for text in TEXTS])
-    assert np.mean(own < least) <= max(UNUSUAL, np.mean(own < MIN_CONFIDENCE))
+    assert np.mean(own < least) <= max(UNUSUAL, float(np.mean(own < MIN_CONFIDENCE)))
 
 
 @pytest.mark.parametrize(

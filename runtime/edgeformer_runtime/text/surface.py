@@ -19,7 +19,7 @@ _MARK = (
 """A mark that ends a sentence: Unicode's property Sentence_Terminal below U+10000, the ellipsis, the Tibetan shad."""
 CLOSING = "\"'”’»“‘«›)\\]」』）】》〉］｣"
 """Quotation marks and brackets that may follow it."""
-_FINAL = re.compile(rf"(?:{_MARK}|(?<=[\u0370-\u03ff\u1f00-\u1fff])[;\u037e])+[{CLOSING}]*$")
+_FINAL = re.compile(rf"(?<!{_MARK})(?:{_MARK}|(?<=[\u0370-\u03ff\u1f00-\u1fff])[;\u037e])+[{CLOSING}]*$")
 """Final punctuation; after a Greek letter, a semicolon is a question mark."""
 _UNMARKED = re.compile(rf"[\u0e00-\u0eff][{CLOSING}]*$")
 """The end of a sentence in Thai or Lao, which write no period."""

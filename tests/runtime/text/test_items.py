@@ -85,8 +85,7 @@ def test_the_space_beside_a_placeholder_is_the_one_that_belongs_there(
 @pytest.mark.parametrize("placeholder", RULES["placeholders"])
 def test_no_space_is_added_or_lost_beside_placeholders(placeholder: str) -> None:
     """Whatever the placeholder, what is beside it, and the spaces that the model writes."""
-    for before, after in [" ,", " .", "()", "[]", "“”", '""', "--", "¿?"]:
-        before = before.strip()
+    for before, after in [("", ","), ("", "."), *map(tuple, ["()", "[]", "“”", '""', "--", "¿?"])]:
         rest = "" if after in ".!?…" else " x."
         text = f"the dog {before}{placeholder}{after}{rest}"
         if [item.text for item in protected_items(Block.plain(text))] == [placeholder]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 import unicodedata
 
 import pytest
 
 from edgeformer_runtime.text.numbers.formats import base_code
-from edgeformer_runtime.text.surface import finish, lacks_period, period
+from edgeformer_runtime.text.surface import finish, lacks_period, period, repaired
 
 regex = pytest.importorskip("regex", reason="the extra `moses` is not installed")
 
@@ -71,3 +72,13 @@ def test_codes_of_three_letters_are_those_of_two() -> None:
         "xx": "xx",
     }
     assert {code: base_code(code) for code in pairs} == pairs
+
+
+@pytest.mark.parametrize("sign", [".", "?", "。", ";", "α;", ")", "!)", "\ufffd", "…»"])
+def test_signs_in_a_row_take_linear_time(sign: str) -> None:
+    start = time.process_time()
+    for text in (sign * 20_000, f"{sign * 20_000}x"):
+        finished(text, text)
+        finished("x", text)
+        repaired("°", text)
+    assert time.process_time() - start < 2
