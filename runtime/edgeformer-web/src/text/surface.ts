@@ -5,10 +5,7 @@ import { baseCode, hasLetters, isLower, isUpper, python, trim, trimEnd, trimStar
 const CLOSING = "\"'”’»“‘«›)\\]」』）】》〉］｣";
 /** Final punctuation: Unicode's, the ellipsis, the shads of Tibetan; after a Greek letter, a semicolon is a question mark. */
 const MARK = "[\\p{Sentence_Terminal}…\\u0f0d-\\u0f11\\u17d4\\u17d5]";
-const FINAL = new RegExp(
-  `(?<!${MARK})(?:${MARK}|(?<=[\\u0370-\\u03ff\\u1f00-\\u1fff])[;\\u037e])+[${CLOSING}]*$`,
-  "u",
-);
+const FINAL = new RegExp(`(?<!${MARK})(?:${MARK}|(?<=[\\u0370-\\u03ff\\u1f00-\\u1fff])[;\\u037e])+[${CLOSING}]*$`, "u");
 /** The end of a sentence in Thai or Lao, which write no period. */
 const UNMARKED = new RegExp(`[\\u0e00-\\u0eff][${CLOSING}]*$`, "u");
 const CLOSED = new RegExp(`[${CLOSING}]+$`, "u");
