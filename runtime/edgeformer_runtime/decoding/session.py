@@ -10,7 +10,8 @@ The loop is independent of model family and engine. State changes in place, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from functools import cache
+from typing import TYPE_CHECKING, Protocol, Self, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,14 @@ class DecoderState(Protocol):
             rows: for each row to keep, the row that it continues, ``(R',)``; the same number for each sentence.
             sentences: for each sentence to keep, its current index, ``(N',)``; ``None`` keeps all in place.
         """
+
+
+@runtime_checkable
+class BoundedState(Protocol):
+    """A state that makes room for its steps in advance."""
+
+    def bound(self, steps: int) -> None:
+        """Make room for ``steps`` steps rather than for all that the model can make; called before the first one."""
 
 
 class ListedState(DecoderState, Protocol):
@@ -181,6 +190,18 @@ class AttentiveSession(StepSession, Protocol):
 
     def start(self, source: IntArray, source_length: IntArray) -> AttentiveState:
         """See :meth:`StepSession.start`."""
+
+
+def bound_steps(state: DecoderState, steps: int) -> None:
+    """Tell a state before its first step how many steps it will make at most."""
+    if _is_bounded(type(state)):
+        cast(BoundedState, state).bound(steps)
+
+
+@cache
+def _is_bounded(state: type) -> bool:
+    """Whether it is a :class:`BoundedState`; checked once, since checks of protocols are slow."""
+    return issubclass(state, BoundedState)
 
 
 def longest_target(session: StepSession) -> int:
