@@ -58,8 +58,11 @@ def test_integers_are_refused_on_another_device(
     )
 
 
-def test_heads_for_which_cuda_has_no_kernel_are_refused(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heads_for_which_cuda_has_no_kernel_are_refused(
+    small_bundles: dict[Precision, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    small_bundle = small_bundles["fp32"]  # which is the same on every device
     assert {tensor.axes[-1] for tensor in open_bundle(small_bundle).manifest.state if tensor.in_place} == {8}
     with pytest.raises(DeviceError) as caught:
         Translator.open(small_bundle, device="cuda")
@@ -76,7 +79,7 @@ def test_an_onnxruntime_that_is_too_old_is_named(small_bundle_int4: Path, monkey
 
 
 def test_a_provider_that_does_not_start_is_an_error(
-    small_bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    small_bundles: dict[Precision, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """onnxruntime falls back to the CPU, and says so on standard output at most; the session must not."""
     monkeypatch.setattr(contract, "CUDA_HEAD_WIDTHS", (8,))
@@ -94,7 +97,7 @@ def test_a_provider_that_does_not_start_is_an_error(
 
     monkeypatch.setattr(ort, "InferenceSession", fall_back)
     with pytest.raises(DeviceError, match="could not be started"):
-        Translator.open(small_bundle, device="cuda")
+        Translator.open(small_bundles["fp32"], device="cuda")
     assert capsys.readouterr().out == ""
 
 

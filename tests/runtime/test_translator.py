@@ -26,6 +26,7 @@ from edgeformer_runtime import (
 )
 from tests.amounts import examples
 from tests.company import changed_by_company
+from tests.cuda import skip_unless_supported
 
 NOUNS, PLACES = ("dog", "river", "machine"), ("house", "sea", "café")
 TEXTS = [
@@ -45,6 +46,7 @@ BLANK = ["", " ", "\t", "\u00a0", "\u3000 \r"]
 @pytest.fixture(scope="module", params=["fp32", "int8"])
 def either(request: pytest.FixtureRequest, small_bundle: Path, small_bundle_int8: Path, device: str) -> Translator:
     """The fp32 bundle, then the int8 bundle."""
+    skip_unless_supported(request.param, device)
     return Translator.open({"fp32": small_bundle, "int8": small_bundle_int8}[request.param], device=device, threads=1)
 
 
