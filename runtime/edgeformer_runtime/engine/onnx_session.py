@@ -338,6 +338,6 @@ def _open(path: Path, device: str, options: ort.SessionOptions) -> ort.Inference
     if session.get_providers()[0] != PROVIDERS[device]:
         raise DeviceError(
             f"{PROVIDERS[device]} could not be started; check the driver and CUDA's libraries (pip install "
-            "'onnxruntime-gpu[cuda,cudnn]' brings them), or use --device cpu."
+            "'edgeformer[gpu]' brings them), or use --device cpu."
         )
     return session
