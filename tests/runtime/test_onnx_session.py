@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +100,32 @@ def test_a_provider_that_does_not_start_is_an_error(
     monkeypatch.setattr(ort, "InferenceSession", fall_back)
     with pytest.raises(DeviceError, match="could not be started"):
         Translator.open(small_bundles["fp32"], device="cuda")
+    assert capsys.readouterr().out == ""
+
+
+def test_sessions_that_are_opened_at_once_restore_standard_output(
+    small_bundles: dict[Precision, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also if the first to begin is the first to end."""
+    monkeypatch.setattr(contract, "CUDA_HEAD_WIDTHS", (8,))
+    monkeypatch.setattr(ort, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
+
+    def open_slowly(*arguments: object, **options: object) -> None:
+        sys.stdout.write("EP Error")
+        time.sleep(0.2)
+        raise RuntimeError("no such operator")
+
+    def open_after(seconds: float) -> None:
+        time.sleep(seconds)
+        with pytest.raises(BundleError):
+            Translator.open(small_bundles["fp32"], device="cuda")
+
+    monkeypatch.setattr(ort, "preload_dlls", lambda: sys.stdout.write("No CUDA"), raising=False)
+    monkeypatch.setattr(ort, "InferenceSession", open_slowly)
+    before = sys.stdout
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(open_after, (0.0, 0.1, 0.1)))
+    assert sys.stdout is before
     assert capsys.readouterr().out == ""
 
 
