@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,8 +21,10 @@ import numpy as np
 from edgeformer.run.folder import METRICS_FILE, Run
 from edgeformer_bench.commands import Command
 from edgeformer_bench.peers.base import PeerError
+from edgeformer_bench.peers.process import PeerProcess
 from edgeformer_bench.peers.systems import PeerOptions, ours, peer
-from edgeformer_bench.rounds import Contest, Workload
+from edgeformer_bench.rounds import Contest, Workload, ask
+from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.cli.output import console, print_json, table
 from edgeformer_runtime.engine.cpus import available_cpus
 from edgeformer_runtime.engine.onnx_session import checked_device
@@ -53,6 +56,9 @@ CALLS = {"1x1": (1, 1), "1x4": (1, 4), "32x4": (32, 4), "128x1": (128, 1)}
 SENTENCES = 128
 """Sentences of the training text on which bundles are compared with the model, and which timed calls translate."""
 ROUNDS = {"cuda": 10, "cpu": 1}
+"""Measured rounds by device."""
+REFERENCE = "torch eager"
+"""The system that outputs are compared with."""
 
 
 @click.command(cls=Command)
@@ -84,8 +90,9 @@ def main(data: Path | None, as_json: bool) -> None:
         for name, recipe in TRAININGS[device].items():
             work(f"training {name}", partial(_train, recipe, data, folder / name))
         # None of these is timed, so they may share the machine.
-        parts = {f"parity {precision}": partial(_compare, folder, precision, device) for precision in PRECISIONS}
-        list(pool.map(work, *zip(("tests", partial(_test, device)), *parts.items(), strict=True)))
+        parts = {"tests": partial(_test, device), "CTranslate2": partial(_convert, folder, device)}
+        parts |= {f"parity {name}": partial(_compare, folder, name, device) for name in PRECISIONS}
+        list(pool.map(work, parts, parts.values()))
         work("decoding", partial(_decode, folder, device, rows))
     if as_json:
         print_json({"machine": machine, "device": device, "seconds": time.monotonic() - begin, "rows": rows})
@@ -98,16 +105,15 @@ def main(data: Path | None, as_json: bool) -> None:
     sys.exit(any("failed" in figures for figures in rows.values()))
 
 
-def _run(*command: str) -> str:
+def _run(*command: str, statuses: tuple[int, ...] = (0,)) -> str:
     """Run a module in a process of its own, and return what it prints.
 
     Raises:
-        PeerError: it failed.
+        PeerError: it ended with another exit status.
     """
     done = subprocess.run([sys.executable, "-m", *command], capture_output=True, encoding="utf-8", errors="replace")
-    if done.returncode:
-        text = done.stderr.strip() or done.stdout.strip() or f"It ended with {done.returncode}."
-        raise PeerError(text.splitlines()[-1])
+    if done.returncode not in statuses:
+        raise PeerError((done.stderr.strip() or f"It ended with {done.returncode}.").splitlines()[-1])
     return done.stdout
 
 
@@ -125,14 +131,28 @@ def _train(recipe: str, data: Path | None, out: Path) -> Figures:
 
 
 def _test(device: str) -> Figures:
-    return {"pytest": _run("pytest", "-q", "--device", device, *TESTS).strip().splitlines()[-1].strip("= ")}
+    result = _run("pytest", "-q", "--device", device, *TESTS, statuses=(0, 1)).strip().splitlines()[-1]
+    return {"failed" if "failed" in result or "error" in result else "pytest": result}
+
+
+def _convert(folder: Path, device: str) -> Figures:
+    """Convert the model for CTranslate2, and use it once: it compiles its kernels for a GPU."""
+    if device == "cpu" or find_spec("ctranslate2") is None:
+        return {"not run": "its float16 needs a GPU" if device == "cpu" else "it is not installed"}
+    *_, float16 = peer("ctranslate2", folder / "model", folder, PeerOptions(device=device))
+    with closing(PeerProcess(float16.specs[0])) as process:
+        ask(process, Workload(beam_size=4, sources=[[SpecialTokens().eos]]))
+        return {"engine": process.version}
 
 
 def _compare(folder: Path, precision: str, device: str) -> Figures:
     """Export the model, and compare the bundle with it on the device."""
     run, bundle = str(folder / "model"), str(folder / precision)
     _run("edgeformer", "export", run, "--out", bundle, "--precision", precision)
-    report = json.loads(_run("edgeformer", "verify", bundle, "--checkpoint", run, "--device", device, "--json"))
+    arguments = ("verify", bundle, "--checkpoint", run, "--device", device, "--json")
+    report = json.loads(_run("edgeformer", *arguments, statuses=(0, 1)))
+    if not report["passed"]:
+        return {"failed": " ".join(report["problems"])}
     parity = report["parity"]
     same = {f"same with beam {part['beam_size']}": part["identical"] / part["sentences"] for part in parity["tokens"]}
     return {**same, "largest difference of a logit": parity["logits"]["max_difference"]}
@@ -141,35 +161,22 @@ def _compare(folder: Path, precision: str, device: str) -> Figures:
 def _decode(folder: Path, device: str, rows: dict[str, Figures]) -> Figures:
     """Time a call of each kind in alternating rounds, compare its output with PyTorch's, and add a row per system."""
     run, options = Run.open(folder / "model"), PeerOptions(threads=min(4, available_cpus()), device=device)
-    bundles = ours({f"edgeformer {name}": folder / name for name in PRECISIONS}, options.threads, device)
-    (torch_eager,) = peer("torch", run.path, folder, options)
-    others = []
-    try:
-        if device == "cpu":
-            raise PeerError("Its float16 needs a GPU.")
-        others = peer("ctranslate2", run.path, folder, options)
-    except PeerError as error:
-        rows["CTranslate2"] = {"not run": str(error)}
+    contenders = ours({f"edgeformer {name}": folder / name for name in PRECISIONS}, options.threads, device)
+    for name in ("torch", "ctranslate2") if "engine" in rows["CTranslate2"] else ("torch",):
+        contenders += peer(name, run.path, folder, options)
     sources = [run.source_tokenizer.encode(source) for source, _ in run.sample]
     calls = [Workload(beam_size=beams, sources=sources[:sentences]) for sentences, beams in CALLS.values()]
-    with closing(Contest([*bundles, torch_eager, *others])) as contest:
+    with closing(Contest(contenders)) as contest:
         scores = contest.run(calls, rounds=ROUNDS[device], turn_seconds=0.2)
         outputs = [contest.outputs(call) for call in calls]
-        errors = contest.errors
-    for system in (*bundles, torch_eager, *others):
-        if error := errors.get(system.name):
-            rows[system.name] = {"not run" if system in others else "failed": error}
-            continue
-        times = scores[system.name].paired()  # (rounds, calls), in seconds
-        same = [
-            mine == theirs
-            for each in outputs
-            for mine, theirs in zip(each[system.name], each.get(torch_eager.name, ()), strict=False)
-        ]
-        rows[system.name] = {
-            f"{name} ms": 1000 * float(np.median(column)) for name, column in zip(CALLS, times.T, strict=True)
-        }
-        rows[system.name] |= {"same": sum(same) / max(1, len(same))}
+        rows.update({name: {"failed": error} for name, error in contest.errors.items()})
+    if REFERENCE not in outputs[-1]:
+        return {"failed": f"there are no outputs of {REFERENCE} to compare with"}
+    for system in outputs[-1]:
+        times = np.median(scores[system].paired(), axis=0)  # of each call, in seconds
+        rows[system] = {f"{name} ms": 1000 * float(seconds) for name, seconds in zip(CALLS, times, strict=True)}
+        pairs = [pair for each in outputs for pair in zip(each[system], each[REFERENCE], strict=True)]
+        rows[system]["same"] = sum(mine == theirs for mine, theirs in pairs) / len(pairs)
     return {"rounds": ROUNDS[device]}
 
 
