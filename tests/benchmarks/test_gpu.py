@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from edgeformer.config import load_recipe
 from edgeformer_bench import gpu
 from edgeformer_bench.peers.base import PeerError
 from edgeformer_runtime.errors import DeviceError
@@ -57,3 +58,9 @@ def test_the_half_for_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "collected" in rows["tests"]["pytest"]
     for system in ("edgeformer fp32", "edgeformer fp16", "torch eager"):
         assert {f"{name} ms" for name in gpu.CALLS} < rows[system].keys()
+
+
+@pytest.mark.parametrize("recipe", [recipe for named in gpu.TRAININGS.values() for recipe in named.values()])
+def test_its_recipes_and_settings_exist(recipe: str) -> None:
+    name, *settings = recipe.split()
+    assert load_recipe(name, settings).train.max_steps
