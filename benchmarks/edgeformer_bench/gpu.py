@@ -98,11 +98,15 @@ def main(data: Path | None, as_json: bool) -> None:
         print_json({"machine": machine, "device": device, "seconds": time.monotonic() - begin, "rows": rows})
     else:
         lines = table(f"{machine}, {time.monotonic() - begin:.0f} s", "", "")
+        lines.columns[1].justify = "left"
         for name, figures in rows.items():
-            texts = (f"{key} {value if isinstance(value, str) else f'{value:,.4g}'}" for key, value in figures.items())
-            lines.add_row(name, ", ".join(texts))
+            lines.add_row(name, ", ".join(f"{key}: {_text(value)}" for key, value in figures.items()))
         console().print(lines)
     sys.exit(any("failed" in figures for figures in rows.values()))
+
+
+def _text(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _run(*command: str, statuses: tuple[int, ...] = (0,)) -> str:

@@ -72,15 +72,18 @@ def test_text_is_encoded_and_blank_text_has_blank_translations(translator: Trans
         translator.score(TEXTS, ["", ["nowhere"], ""])
 
 
-def test_the_command_prints_one_line_per_pair(small_bundle: Path, translator: Translator, tmp_path: Path) -> None:
+def test_the_command_prints_one_line_per_pair(
+    small_bundle: Path, translator: Translator, device: str, tmp_path: Path
+) -> None:
     targets = ["dog green", "", "river !"]
     source, target = tmp_path / "source", tmp_path / "target"
     source.write_text("\n".join([TEXTS[0], "", TEXTS[1]]), encoding="utf-8")
     target.write_text("\n".join(targets) + "\n", encoding="utf-8")
     scores = translator.score([TEXTS[0], "", TEXTS[1]], targets)
-    result = run("score", small_bundle, "--source", source, "--target", target)
+    options = ("--source", source, "--target", target, "--device", device)
+    result = run("score", small_bundle, *options)
     assert result.stdout == "".join(f"{score.log_probability:.4f}\t{score.mean:.4f}\n" for score in scores)
-    result = run("score", small_bundle, "--source", source, "--target", target, "--json", "--no-end-token")
+    result = run("score", small_bundle, *options, "--json", "--no-end-token")
     records = [json.loads(line) for line in result.stdout.splitlines()]
     for record, score in zip(records, scores, strict=True):
         assert record["token_scores"] == pytest.approx(score.token_scores[:-1])
