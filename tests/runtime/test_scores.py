@@ -48,9 +48,10 @@ def test_scores_of_a_translation_add_up_to_its_score(translator: Translator) -> 
         assert score.tokens == (*translation.tokens, "</s>")
     for text, translation, score in zip(TEXTS, translations, scores, strict=True):
         (alone,) = translator.score([text], [translation.best.ids])
-        assert alone.token_scores == pytest.approx(score.token_scores, abs=1e-5)
+        assert alone.token_scores == pytest.approx(score.token_scores, abs=1e-4)
     without = translator.score(TEXTS, [translation.tokens for translation in translations], end_token=False)
-    assert [score.token_scores for score in without] == [score.token_scores[:-1] for score in scores]
+    for score, shorter in zip(scores, without, strict=True):
+        assert shorter.token_scores == pytest.approx(score.token_scores[:-1], abs=1e-5)
     other = translator.score(TEXTS[:1], [translations[1].text])
     assert other[0].log_probability < scores[0].log_probability - 1
 
@@ -86,7 +87,7 @@ def test_the_command_prints_one_line_per_pair(
     result = run("score", small_bundle, *options, "--json", "--no-end-token")
     records = [json.loads(line) for line in result.stdout.splitlines()]
     for record, score in zip(records, scores, strict=True):
-        assert record["token_scores"] == pytest.approx(score.token_scores[:-1])
+        assert record["token_scores"] == pytest.approx(score.token_scores[:-1], abs=1e-5)
         assert record["tokens"] == list(score.tokens[:-1])
     target.write_text("dog\n", encoding="utf-8")
     assert "has fewer lines than" in error("score", small_bundle, "--source", source, "--target", target)
