@@ -10,8 +10,7 @@ The loop is independent of model family and engine. State changes in place, and 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Protocol, Self, cast, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,14 +54,6 @@ class DecoderState(Protocol):
             rows: for each row to keep, the row that it continues, ``(R',)``; the same number for each sentence.
             sentences: for each sentence to keep, its current index, ``(N',)``; ``None`` keeps all in place.
         """
-
-
-@runtime_checkable
-class BoundedState(Protocol):
-    """A state that makes room for its steps in advance."""
-
-    def bound(self, steps: int) -> None:
-        """Make room for ``steps`` steps rather than for all that the model can make; called before the first one."""
 
 
 class ListedState(DecoderState, Protocol):
@@ -193,15 +184,9 @@ class AttentiveSession(StepSession, Protocol):
 
 
 def bound_steps(state: DecoderState, steps: int) -> None:
-    """Tell a state before its first step how many steps it will make at most."""
-    if _is_bounded(type(state)):
-        cast(BoundedState, state).bound(steps)
-
-
-@cache
-def _is_bounded(state: type) -> bool:
-    """Whether it is a :class:`BoundedState`; checked once, since checks of protocols are slow."""
-    return issubclass(state, BoundedState)
+    """Tell a state before its first step how many it will make at most, if it makes room for them in advance."""
+    if bound := getattr(state, "bound", None):
+        bound(steps)
 
 
 def longest_target(session: StepSession) -> int:

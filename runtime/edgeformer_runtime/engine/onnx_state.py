@@ -120,7 +120,7 @@ class OnnxState:
             self._bindings.clear()
 
     def bound(self, steps: int) -> None:
-        """Make room for fewer steps; see :meth:`~edgeformer_runtime.decoding.session.BoundedState.bound`."""
+        """Make room for ``steps`` steps rather than all that the model can make; called before the first one."""
         self._tensors.bound(steps)
         self._rebuild()
 
