@@ -3,6 +3,7 @@
 # make test-all  lint, types and every test
 # make lint      lint and types alone
 # make bench     speed against CTranslate2, torch and Optimum, in one run; more with BENCH_ARGS=--full
+# make gpu       tests, training, parity and decoding speed on a GPU, in five minutes; in small without one; options in GPU_ARGS
 # make optimum   an environment of its own for Optimum, which make bench then measures too
 # make attack    damaged bundles and models, and hostile texts, 10,000 of each: two hours; options in ATTACK_ARGS
 # make siege     hostile clients against a server with 512 MiB, and what another client notices; options in SIEGE_ARGS
@@ -15,11 +16,13 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+ENGINE ?= $(if $(shell command -v nvidia-smi),gpu,cpu)
 READY := $(VENV)/.ready
 KERNELS := $(VENV)/.kernels
 DEMO ?= runs/demo
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+GPU_ARGS ?=
 ATTACK_ARGS ?=
 SIEGE_ARGS ?=
 SOAK_ARGS ?=
@@ -28,7 +31,7 @@ HELD_OUT := --source $(DEMO)/data/test.en --reference $(DEMO)/data/test.fr --bea
 WEB := runtime/edgeformer-web
 ONNXRUNTIME_WEB := onnxruntime-web@1.30.0
 
-.PHONY: demo test test-all test-slow pytest lint types bench optimum attack siege soak kernels-wheels web web-package docs demo-page clean
+.PHONY: demo test test-all test-slow pytest lint types bench gpu optimum attack siege soak kernels-wheels web web-package docs demo-page clean
 
 demo: $(READY) $(KERNELS)
 	@test ! -e $(DEMO) || test -e $(DEMO)/.demo || { echo "$(DEMO) was not made by the demo; choose another DEMO"; exit 1; }
@@ -74,6 +77,9 @@ types: $(READY)
 bench: $(READY) $(KERNELS)
 	$(BIN)/python -m edgeformer_bench.grid $(if $(wildcard $(OPTIMUM)/.ready),--optimum-python $(OPTIMUM)/bin/python) $(BENCH_ARGS)
 
+gpu: $(READY)
+	$(BIN)/python -m edgeformer_bench.gpu $(GPU_ARGS)
+
 KERNELS_TARGETS := x86_64-linux aarch64-linux x86_64-macos aarch64-macos x86_64-windows
 
 kernels-wheels: $(READY)
@@ -114,7 +120,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "edgeformer needs Python 3.11 or newer; try: make PYTHON=python3.12")'
 	@echo "Setting up $(VENV) (once; this downloads torch and onnxruntime)"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cpu,train,export,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(ENGINE),train,export,dev]'
 	@touch $@
 
 $(KERNELS): $(READY) $(wildcard runtime/edgeformer-kernels/src/* runtime/edgeformer-kernels/*.py)

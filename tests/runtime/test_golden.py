@@ -16,6 +16,7 @@ from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.selfcheck.golden import check_golden, read_golden
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_golden
+from tests.cuda import skip_unless_supported
 from tests.store import COMMITTED, CPU_PRECISIONS
 
 Cases = list[dict[str, Any]]
@@ -28,11 +29,10 @@ def edited(bundle: Path, folder: Path, change: Callable[[Cases], object]) -> Tra
 
 @pytest.mark.parametrize("precision", [name for name in get_args(Precision) if name != "fp16"])
 def test_a_sound_bundle_gives_its_golden_examples(
-    small_bundles: dict[Precision, Path], precision: Precision, device: str
+    small_bundle: Path, small_bundles: dict[Precision, Path], precision: Precision, device: str
 ) -> None:
-    if device != "cpu" and precision != "fp32":
-        pytest.skip("integers run on the CPU only")
-    bundle = small_bundles[precision]
+    skip_unless_supported(precision, device)
+    bundle = small_bundle if precision == "fp32" else small_bundles[precision]
     result = check_golden(Translator.open(bundle, device=device, threads=1))
     cases = read_golden(open_bundle(bundle)).cases
     assert result.problems == ()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -58,8 +60,11 @@ def test_integers_are_refused_on_another_device(
     )
 
 
-def test_heads_for_which_cuda_has_no_kernel_are_refused(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heads_for_which_cuda_has_no_kernel_are_refused(
+    small_bundles: dict[Precision, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    small_bundle = small_bundles["fp32"]  # which is the same on every device
     assert {tensor.axes[-1] for tensor in open_bundle(small_bundle).manifest.state if tensor.in_place} == {8}
     with pytest.raises(DeviceError) as caught:
         Translator.open(small_bundle, device="cuda")
@@ -76,7 +81,7 @@ def test_an_onnxruntime_that_is_too_old_is_named(small_bundle_int4: Path, monkey
 
 
 def test_a_provider_that_does_not_start_is_an_error(
-    small_bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    small_bundles: dict[Precision, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """onnxruntime falls back to the CPU, and says so on standard output at most; the session must not."""
     monkeypatch.setattr(contract, "CUDA_HEAD_WIDTHS", (8,))
@@ -94,7 +99,33 @@ def test_a_provider_that_does_not_start_is_an_error(
 
     monkeypatch.setattr(ort, "InferenceSession", fall_back)
     with pytest.raises(DeviceError, match="could not be started"):
-        Translator.open(small_bundle, device="cuda")
+        Translator.open(small_bundles["fp32"], device="cuda")
+    assert capsys.readouterr().out == ""
+
+
+def test_sessions_that_are_opened_at_once_restore_standard_output(
+    small_bundles: dict[Precision, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also if the first to begin is the first to end."""
+    monkeypatch.setattr(contract, "CUDA_HEAD_WIDTHS", (8,))
+    monkeypatch.setattr(ort, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
+
+    def open_slowly(*arguments: object, **options: object) -> None:
+        sys.stdout.write("EP Error")
+        time.sleep(0.2)
+        raise RuntimeError("no such operator")
+
+    def open_after(seconds: float) -> None:
+        time.sleep(seconds)
+        with pytest.raises(BundleError):
+            Translator.open(small_bundles["fp32"], device="cuda")
+
+    monkeypatch.setattr(ort, "preload_dlls", lambda: sys.stdout.write("No CUDA"), raising=False)
+    monkeypatch.setattr(ort, "InferenceSession", open_slowly)
+    before = sys.stdout
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(open_after, (0.0, 0.1, 0.1)))
+    assert sys.stdout is before
     assert capsys.readouterr().out == ""
 
 

@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.decoding.batching import pad, single_row_batches
-from edgeformer_runtime.decoding.session import AttentiveState, DecoderState, FloatArray, IntArray, StepSession
+from edgeformer_runtime.decoding.session import (
+    AttentiveState,
+    DecoderState,
+    FloatArray,
+    IntArray,
+    StepSession,
+    bound_steps,
+)
 
 Pair = tuple[Sequence[int], Sequence[int]]
 """Source ids, end token included, and target ids without what every target begins with."""
@@ -53,6 +60,7 @@ def forced_steps(state: DecoderState, target: IntArray) -> Iterator[FloatArray]:
     Yields:
         Logits after each token, ``(R, V)``, float32; the next step overwrites them.
     """
+    bound_steps(state, target.shape[1])
     for token in columns(target):
         yield state.step(token)
 
@@ -70,6 +78,7 @@ def forced_attention(state: AttentiveState, target: IntArray) -> FloatArray:
     Raises:
         BundleError: the model has no attention weights.
     """
+    bound_steps(state, target.shape[1])
     return np.stack([state.attend(token) for token in columns(target)], axis=1)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -56,6 +56,9 @@ SETTINGS: dict[str, dict[str, str]] = {
 }
 """Provider settings. By default, CUDA multiplies float32 with 10 bits of mantissa (TF32), and some versions accumulate
 float16 norms in float16."""
+
+
+_redirection = Lock()
 
 
 @dataclass
@@ -325,19 +328,26 @@ def _check_cuda(manifest: Manifest) -> None:
             "for other widths, or with --target portable."
         )
     if hasattr(ort, "preload_dlls"):
-        with redirect_stdout(sys.stderr):  # prints which libraries are missing
+        with _output_to_stderr():  # it prints which libraries are missing
             ort.preload_dlls()
+
+
+@contextmanager
+def _output_to_stderr() -> Iterator[None]:
+    """Send what onnxruntime prints to standard error; one thread at a time, so that each restores standard output."""
+    with _redirection, redirect_stdout(sys.stderr):
+        yield
 
 
 def _open(path: Path, device: str, options: ort.SessionOptions) -> ort.InferenceSession:
     try:
-        with nullcontext() if device == "cpu" else redirect_stdout(sys.stderr):
+        with nullcontext() if device == "cpu" else _output_to_stderr():
             session = ort.InferenceSession(path, options, providers=[(PROVIDERS[device], SETTINGS[device])])
     except Exception as error:  # onnxruntime's own exceptions share no base class
         raise BundleError(f"onnxruntime {ENGINE_VERSION} cannot open `{path.name}`: {engine_message(error)}") from None
     if session.get_providers()[0] != PROVIDERS[device]:
         raise DeviceError(
             f"{PROVIDERS[device]} could not be started; check the driver and CUDA's libraries (pip install "
-            "'onnxruntime-gpu[cuda,cudnn]' brings them), or use --device cpu."
+            "'edgeformer[gpu]' brings them), or use --device cpu."
         )
     return session

@@ -26,7 +26,7 @@ TEXT = "The old dog runs 350 times near the sea. The green river sings.\n\n- the
 
 
 def test_a_text_is_its_sentences(translator: Translator) -> None:
-    text_translator = TextTranslator(translator, TextOptions(match_surface=False))
+    text_translator = TextTranslator(translator, TextOptions(match_surface=False, check_numbers=False))
     first, second, third = (
         translation.text
         for translation in translator.translate(
