@@ -97,7 +97,7 @@ int search(edgeformer_batch* batch, const Case& one, const edgeformer_options& g
   std::vector<double> each(slots * limit), score(slots);
   std::vector<uint8_t> finished(slots);
   const edgeformer_results results = {limit, token.data(), each.data(), count.data(), score.data(), finished.data()};
-  const int outcome = edgeformer_search(batch, begin.data(), 1, most.data(), initial.data(), &given, nullptr, nullptr, &results);
+  const int outcome = edgeformer_search(batch, begin.data(), 1, most.data(), initial.data(), &given, nullptr, nullptr, nullptr, &results);
   hash->add(&outcome, 1);
   for (int64_t i = 0; i < slots && outcome == 1; i++) {
     hash->add(&count[i], 1);
@@ -114,7 +114,7 @@ int search(edgeformer_batch* batch, const Case& one, const edgeformer_options& g
 // All ways through the library. Returns whether it refused nothing.
 bool run(const edgeformer_model* model, const Case& one, int64_t limit, Hash* hash, std::string* text) {
   const int64_t sentences = static_cast<int64_t>(one.lengths.size());
-  const auto start = [&] { return edgeformer_start(model, one.tokens.data(), one.lengths.data(), sentences); };
+  const auto start = [&] { return edgeformer_start(model, one.tokens.data(), one.lengths.data(), sentences, nullptr, 0); };
   bool accepted = true;
   const struct { int64_t beams; bool scores; double penalty; } ways[] = {{1, false, 1}, {1, true, 0.6}, {3, true, 1}, {4, true, 0}, {2, true, 1.3}};
   for (const auto& way : ways) {
@@ -190,7 +190,7 @@ int translate(const Case& one) {
     Hash hash;
     std::string text;
     const bool accepted = run(model, one, kRoom, &hash, &text);
-    edgeformer_batch* last = edgeformer_start(model, one.tokens.data(), one.lengths.data(), static_cast<int64_t>(one.lengths.size()));
+    edgeformer_batch* last = edgeformer_start(model, one.tokens.data(), one.lengths.data(), static_cast<int64_t>(one.lengths.size()), nullptr, 0);
     edgeformer_close(model);
     edgeformer_end(last);  // garbage collectors may close the model first
     std::printf("%s %016llx%s\n", level.c_str(), static_cast<unsigned long long>(hash.value), text.c_str());

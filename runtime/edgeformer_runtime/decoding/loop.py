@@ -194,13 +194,13 @@ def _fitting(
     sized = cast(SizedSession, session)
     multiple = session.row_multiple if options.beam_size > 1 else 1
     beams = -(-options.beam_size // multiple) * multiple
-    limit = length_limit(session, options)
+    steps = len(session.special.prefix) + length_limit(session, options)
 
     fitting, largest = [], 1
     while batches:
         batch = batches.pop()
         longest = len(requests[batch[0]].source)  # each begins with its longest sentence
-        needed = sized.batch_bytes(len(batch), len(batch) * beams, longest, limit)
+        needed = sized.batch_bytes(len(batch), len(batch) * beams, longest, steps)
         if needed <= MAX_DECODING_BYTES:
             fitting.append(batch)
             largest = max(largest, needed)
