@@ -3,7 +3,7 @@
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,11 +18,21 @@ from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.engine.session import BundleSession
-from edgeformer_runtime.errors import BundleError, ConfigError, DeviceError, EdgeformerError, OptionError, SessionError
+from edgeformer_runtime.errors import (
+    BundleError,
+    ConfigError,
+    DeviceError,
+    EdgeformerError,
+    ModelError,
+    OptionError,
+    SessionError,
+)
+from edgeformer_runtime.shortlist import Shortlist
 from edgeformer_runtime.text import TextTranslator
 from tests.amounts import examples
 from tests.bundles import copy_of, edit_manifest
 from tests.commands import problems, python, run
+from tests.company import EVERY_PROCESSOR
 from tests.store import COMMITTED
 
 BUNDLE = COMMITTED / "int8"
@@ -146,6 +156,51 @@ def test_the_kernels_search_as_the_loop_does(kernels: Translator, data: st.DataO
         for mine, other in zip(ours, theirs, strict=True):
             assert mine.score == pytest.approx(other.score, abs=1e-4)
             assert mine.token_scores == pytest.approx(other.token_scores, abs=1e-4)
+
+
+def random_lists(seed: int, sources: int, targets: int, eos: int) -> Shortlist:
+    """Few tokens for every sentence, the end token among them, and few for each source token."""
+    random = np.random.default_rng(seed)
+    sizes = random.integers(0, 4, sources)
+    frequent = np.concatenate(([eos], random.permutation(np.setdiff1d(np.arange(targets), [eos]))))
+    return Shortlist(int(random.integers(1, 6)), np.cumsum(sizes), frequent, random.integers(0, targets, sizes.sum()))
+
+
+@given(data=st.data(), search=st.sampled_from(EVERY_PROCESSOR), seed=st.integers(0, 10**6))
+@examples(40, 500)
+def test_a_sentence_has_only_tokens_that_it_may_use_and_the_same_in_any_batch(
+    kernels: Translator, data: st.DataObject, search: DecodeChanges, seed: int
+) -> None:
+    """With lists so short that searches may run out of tokens, which is an error then, alone and in a batch."""
+    special = kernels.session.special
+    session = kernels.session.with_prefix(special.prefix)
+    sizes = kernels.source_tokenizer.vocab_size, kernels.target_tokenizer.vocab_size
+    lists = vars(session)["_shortlist"] = random_lists(seed, *sizes, special.eos)
+    ids = st.lists(st.integers(4, sizes[0] - 1), max_size=5)
+    sources = data.draw(st.lists(ids.map(lambda ids: [*ids, special.eos]), min_size=2, max_size=4))
+    usable = [lists.usable(source) for source in sources]
+    anything = np.flatnonzero(np.logical_or.reduce(usable)).tolist()
+    prefixes = [data.draw(st.lists(st.sampled_from(anything), max_size=2)) for _ in sources]
+    options = DecodeOptions(**{"max_length": 8, **search})
+
+    def decoded(indices: Sequence[int]) -> list[list[Hypothesis]] | None:
+        try:
+            return decode(session, [sources[i] for i in indices], options, prefixes=[prefixes[i] for i in indices])
+        except ModelError as error:
+            if "no token has a finite logit" in str(error).lower():
+                return None
+            raise
+
+    together, alone = decoded(range(len(sources))), [decoded([index]) for index in range(len(sources))]
+    assert (together is None) == (None in alone)
+    for index, one in enumerate(alone):
+        forced = 0 if options.prefix_bias_beta else len(prefixes[index])
+        for hypothesis in one[0] if one else ():
+            assert usable[index][list(hypothesis.ids[forced:])].all()
+        if together is not None and one is not None:
+            assert [(each.ids, each.finished) for each in together[index]] == [(e.ids, e.finished) for e in one[0]]
+            for mine, other in zip(together[index], one[0], strict=True):
+                assert mine.score == pytest.approx(other.score, abs=1e-4)
 
 
 def test_a_sentence_is_done_before_its_batch(kernels: Translator) -> None:
@@ -299,7 +354,8 @@ DIFFERS = "plan and manifest differ in vocabularies or lengths"
 @pytest.mark.parametrize(
     ("part", "field", "change", "problem"),
     [
-        *(("projection", "weight", lambda _, offset=offset: offset, POINTED) for offset in (-8, 10**9, 2**62)),
+        *(("projection", "weight", lambda _, offset=offset: offset, POINTED) for offset in (-8, 10**9, 2**52)),
+        *(("projection", "weight", lambda _, offset=offset: offset, "its schema") for offset in (2**62, 10**400)),
         ("projection", "scale", lambda _: 1, POINTED),
         ("source", "rows", lambda rows: rows - 1, DIFFERS),
         ("target", "rows", lambda rows: rows - 1, DIFFERS),
