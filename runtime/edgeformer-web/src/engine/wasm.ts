@@ -108,7 +108,10 @@ async function start(module: WebAssembly.Module): Promise<KernelExports> {
   const { exports } = await WebAssembly.instantiate(module, {});
   const kernels = exports as unknown as KernelExports;
   if (kernels.edgeformer_version?.() !== INTERFACE_VERSION)
-    throw new EdgeformerError("engine", "The kernels' module is of another version of this package; take both from one.");
+    throw new EdgeformerError(
+      "engine",
+      "The kernels' module is of another version of this package; take both from one.",
+    );
   kernels._initialize();
   return kernels;
 }
