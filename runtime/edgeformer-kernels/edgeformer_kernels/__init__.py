@@ -283,7 +283,8 @@ class Batch(_Handle):
             )
         suppressed, forbidden = (_numbers("q", sorted(ids)) for ids in (options.suppressed, options.forbidden))
         lists = _address(suppressed), len(suppressed), _address(forbidden), len(forbidden)
-        _numbers("q", (*options[:8], *options[9:11], *options[13:]))  # the structure would cut off larger ones
+        # The structure would cut off larger numbers.
+        _numbers("q", (*options[:8], *options[9:11], *options[13:])), _numbers("d", options[8:9])
         given = _Options(*options[:11], *lists, options.loop_repeats, options.loop_given)
         tokens, lengths = _numbers("q", chain.from_iterable(begin)), _numbers("q", most)
         probabilities = _numbers("d", initial)

@@ -95,7 +95,7 @@ class Reader {
     linear.count = whole(1, kMostRows, "outputs of a product are outside of it");
     if (linear.first + linear.count > linear.columns || linear.count != outputs.count) fail("outputs of a product are outside of it");
     packed_ += packed_bytes(padded(spread(linear.inputs, linear.input_head)), spread(linear.count, linear.output_head));
-    if (packed_ > kMostUses * weights_.size + kFewBytes) fail("its products are larger than the weights");
+    if (packed_ > kMostUses * weights_.size + kFewBytes) fail("its products take more memory than the weights explain");
     linear.by_rows = flag();
     linear.weight = tensor<int8_t>(linear.inputs * linear.columns);
     linear.scale = floats(linear.columns, false, linear.first, linear.count);
