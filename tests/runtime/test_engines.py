@@ -4,6 +4,7 @@ import os
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -12,9 +13,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as replace_field
 
 from edgeformer_runtime import Translator
-from edgeformer_runtime.decoding.loop import decode
+from edgeformer_runtime.contract import WEIGHTS_FILE
+from edgeformer_runtime.decoding.batching import pad
+from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.engine.session import BundleSession
@@ -27,10 +31,11 @@ from edgeformer_runtime.errors import (
     OptionError,
     SessionError,
 )
+from edgeformer_runtime.limits import MAX_DECODING_BYTES
 from edgeformer_runtime.shortlist import Shortlist
 from edgeformer_runtime.text import TextTranslator
 from tests.amounts import examples
-from tests.bundles import copy_of, edit_manifest
+from tests.bundles import copy_of, edit_manifest, rehash
 from tests.commands import problems, python, run
 from tests.company import EVERY_PROCESSOR
 from tests.store import COMMITTED
@@ -77,14 +82,19 @@ def reference() -> Iterator[Translator]:
         yield translator
 
 
-@pytest.mark.parametrize("damage", ["missing", "text", "of another version"])
+@pytest.mark.parametrize("damage", ["missing", "text", "of another version", "of another interface"])
 def test_kernels_without_their_library_leave_the_model_to_onnxruntime(damage: str, tmp_path: Path) -> None:
     package = Path(pytest.importorskip("edgeformer_kernels", reason="the kernels are not built").__file__)
     copy = tmp_path / "edgeformer_kernels"
     copy.mkdir()
-    (copy / "__init__.py").write_bytes(package.read_bytes())
+    code = package.read_text(encoding="utf-8")
+    other = code.replace("\n_VERSION = ", "\n_VERSION = 1 + ") if damage == "of another interface" else code
+    assert (other != code) == (damage == "of another interface")
+    (copy / "__init__.py").write_text(other, encoding="utf-8")
     for library in package.parent.glob("*edgeformer_kernels.*") if damage != "missing" else ():
-        content = library.read_bytes().replace(b"edgeformer_attend", b"edgeformer_absent")
+        content = library.read_bytes()
+        if damage == "of another version":
+            content = content.replace(b"edgeformer_attend", b"edgeformer_absent")
         (copy / library.name).write_bytes(b"not a library" if damage == "text" else content)
     command = "import sys; from edgeformer.cli import main; main()", "translate", BUNDLE, "A cat!"
     paths = os.pathsep.join([str(tmp_path), *sys.path])
@@ -93,6 +103,7 @@ def test_kernels_without_their_library_leave_the_model_to_onnxruntime(damage: st
     refused = python(*command, "--engine", "kernels", check=False, PYTHONPATH=paths)
     assert refused.returncode == 1
     assert "library of edgeformer-kernels cannot be loaded" in refused.stderr
+    assert ("was compiled from another version" in refused.stderr) == damage.startswith("of another")
     assert "Traceback" not in refused.stderr
 
 
@@ -321,6 +332,62 @@ except Exception as error:
     attention = reference.attention(reference.translate(["A dog."]))[0]
     assert alignment == str(attention.alignment)
     assert problem.startswith("DeviceError onnxruntime is not installed")
+
+
+def test_the_first_token_comes_before_the_last_one(kernels: Translator) -> None:
+    for options in (DecodeOptions(beam_size=1), DecodeOptions(beam_size=3), DecodeOptions(beam_size=3, min_length=2)):
+        counters = Counters()
+        decode(kernels.session, [source.ids for source in kernels.encode(TEXTS[:3])], options, counters)
+        assert 0 < counters.encoder_seconds < counters.first_token_seconds < counters.batch_seconds
+
+
+def test_what_a_state_refuses_is_an_error_of_the_runtime(kernels: Translator) -> None:
+    session = kernels.session
+
+    def state() -> Any:
+        return session.start_search(np.array([[5, 3], [4, 3]]), np.array([2, 1]))  # type: ignore[attr-defined]
+
+    size = kernels.target_tokenizer.vocab_size
+    token, ended = np.array([4, 4]), state()
+    for _ in range(session.max_target_length):
+        ended.step(token)
+    calls = [
+        *(lambda ended=ended: ended.step(token), lambda ended=ended: ended.attend(token)),
+        *(lambda wrong=wrong: state().step(np.array(wrong)) for wrong in ([4], [4, size], [-1, 4], [4.5, 4])),
+        *(lambda wrong=wrong: state().attend(np.array(wrong)) for wrong in ([4], [4, size])),
+        *(lambda wrong=wrong: state().select(np.array(wrong), None) for wrong in ([2], [-1], [0.5])),
+        *(lambda wrong=wrong: session.start(np.array([wrong]), np.array([1])) for wrong in ([10**6], [-1])),
+        lambda: session.start(np.array([[4]]), np.array([0])),
+    ]
+    for call in calls:
+        with pytest.raises(ModelError, match=r"The kernels cannot .*: .*\.$"):
+            call()
+
+
+def test_weights_that_cannot_be_read_are_named(kernels: Translator, tmp_path: Path) -> None:
+    del kernels
+    bundle = copy_of(BUNDLE, tmp_path)
+    (bundle / WEIGHTS_FILE).write_bytes(b"")
+    rehash(bundle)
+    with pytest.raises(BundleError, match=f"`{WEIGHTS_FILE}` cannot be read"):
+        Translator.open(bundle, engine="kernels")
+
+
+def test_a_batch_of_a_hostile_plan_does_not_fit(kernels: Translator) -> None:
+    """The estimate is that of the plan, whatever the manifest says of the state."""
+    del kernels
+    session = Translator.open(BUNDLE, engine="kernels").session
+    estimate = session.batch_bytes(4, 12, 20, 30)
+    bundle = replace(session.bundle, manifest=replace_field(session.bundle.manifest, state=()))
+    without = session.with_prefix(())
+    without.bundle = bundle
+    assert without.batch_bytes(4, 12, 20, 30) == estimate
+    assert session.batch_bytes(1, 1, 10**6, 1) > MAX_DECODING_BYTES
+    state = session.start(*pad([[4] * 20] * 4, 0))
+    state.select(np.arange(4).repeat(3), None)
+    for _ in range(30):
+        state.step(np.full(12, 4))
+    assert state.nbytes <= estimate
 
 
 def test_a_batch_is_given_up_within_a_step(kernels: Translator) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import pytest
+from msgspec.structs import replace
 
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Precision
@@ -142,3 +143,16 @@ def test_many_sentences_get_workers_of_one_thread(monkeypatch: pytest.MonkeyPatc
 def test_a_small_model_gets_one_thread_and_a_worker_for_each_cpu(small_bundle: Path) -> None:
     with Translator.open(small_bundle) as translator:
         assert (translator.session.threads, translator.workers) == (1, min(available_cpus(), 8))
+
+
+def test_what_onnxruntime_prints_is_not_on_standard_output(
+    small_bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Standard output has the translations, and belongs to all threads: it cannot be another one for a while."""
+    monkeypatch.setattr(ort, "cuda_version", "11.8")  # for which it prints a warning
+    stdout = sys.stdout
+    onnx_session._check_cuda(replace(open_bundle(small_bundle).manifest, state=()))
+    assert sys.stdout is stdout
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "not supported for preloading" in printed.err
