@@ -117,6 +117,16 @@ def test_damaged_models_are_refused_or_run(shape: str, sanitized: Path, tmp_path
     assert "refused" in run(sanitized, "mutate", case, "1", "3000")
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_wrong_arguments_are_refused(shape: str, sanitized: Path, tmp_path: Path) -> None:
+    case = write_case(tmp_path / "case", SHAPES[shape], (3, 1))
+    lines = run(sanitized, "misuse", case, "1", "4000").splitlines()
+    assert len(lines) == 6
+    for line in lines:
+        done, refused = (int(word) for word in line.split() if word.isdigit())
+        assert min(done, refused) > 20, "both happen to every function"
+
+
 @needs_node
 @pytest.mark.parametrize("processor", ["wasm32", "wasm32_relaxed"])
 def test_webassembly_has_the_same_bits(processor: str, sanitized: Path, tmp_path: Path) -> None:

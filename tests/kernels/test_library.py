@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -113,8 +113,9 @@ def test_an_opened_model_takes_memory_in_proportion_to_its_weights(shape: Shape,
 
 @pytest.mark.parametrize("shape", EVERY_SHAPE.keys() - {"narrow"})
 def test_models_that_repeat_nothing_are_never_too_large(shape: str) -> None:
-    for changes in ({}, {"layers": 20}, {"rows": 1000}):
-        opened(replace(EVERY_SHAPE[shape], **changes))
+    used = EVERY_SHAPE[shape]
+    for changed in (used, replace(used, layers=20), replace(used, rows=1000)):
+        opened(changed)
 
 
 PLAIN = kernels.SearchOptions(1, 1, 1, False, True, True, False, False, 1.0, 0, EOS)
@@ -177,53 +178,50 @@ def test_what_the_library_owns_is_not_copied() -> None:
     batch.step(np.array([3]), np.empty((1, TINY["transformer"].rows), np.float32))
 
 
-def calls() -> Iterator[tuple[str, Callable[[Any], object]]]:
-    """Calls of a batch of two sentences, the longest of 3 tokens, with an argument that is wrong."""
+def calls() -> Iterator[tuple[str, str, tuple[Any, ...]]]:
+    """Calls of a batch of two sentences, the longest of 3 tokens, with an argument that is wrong: what is said of it, the
+    method, and its arguments."""
     rows = SHAPES["post_norm"].rows
     token, logits, weights = np.array([3, 4]), np.empty((2, rows), np.float32), np.empty((2, 3), np.float32)
-    read_only = logits.copy()
+    read_only, usable, listed = logits.copy(), np.ones((2, 3), np.bool_), np.array([1, 2, 3])
     read_only.flags.writeable = False
-    for wrong in (
-        token.astype(np.int32),
-        token.astype(float),
-        token[:1],
-        np.array([3, 4, 5]),
-        np.array([3, 0, 4])[::2],
-    ):
-        yield "token", lambda batch, wrong=wrong: batch.step(wrong, logits)
-        yield "token", lambda batch, wrong=wrong: batch.attend(wrong, weights)
-    for wrong in (np.array([3, rows]), np.array([-1, 3]), np.array([3, 2**62])):
-        yield "a token is out of range", lambda batch, wrong=wrong: batch.step(wrong, logits)
-        yield "a token is out of range", lambda batch, wrong=wrong: batch.attend(wrong, weights)
+    yield from (
+        (problem, method, (wrong, result))
+        for method, result in (("step", logits), ("attend", weights))
+        for problem, wrong in (
+            *(("token", token.astype(dtype)) for dtype in (np.int32, float)),
+            *(("token", wrong) for wrong in (token[:1], np.arange(3), np.arange(3)[::2])),
+            *(("a token is out of range", np.array([3, wrong])) for wrong in (rows, -1, 2**62)),
+        )
+    )
     for wrong in (logits.astype(float), logits[:1], logits.T, logits[:, ::2], read_only):
-        yield "logits", lambda batch, wrong=wrong: batch.step(token, wrong)
-    yield "no room", lambda batch: batch.step(token, logits[:, : rows - 1].copy())
+        yield "logits", "step", (token, wrong)
+    yield "no room", "step", (token, logits[:, : rows - 1].copy())
     for wrong in (weights.astype(float), weights[:1], np.empty((2, 2), np.float32)):
-        yield "weights", lambda batch, wrong=wrong: batch.attend(token, wrong)
+        yield "weights", "attend", (token, wrong)
     for wrong in (np.array([0, 1], np.int32), np.array([[0, 1]])):
-        yield "rows", lambda batch, wrong=wrong: batch.select(wrong)
+        yield "rows", "select", (wrong,)
     for wrong in (np.array([0, 2]), np.array([-1]), np.empty(0, np.int64)):
-        yield "a row is out of range", lambda batch, wrong=wrong: batch.select(wrong)
-    usable = np.ones((2, 3), np.bool_)
-    for wrong in (np.array([3, 2, 4]), np.array([2, 2, 3]), np.array([0, 1, rows]), np.array([-1, 0, 1])):
-        yield "listed tokens are out of range or not in", lambda batch, wrong=wrong: batch.restrict(wrong, usable)
+        yield "a row is out of range", "select", (wrong,)
+    for tokens in ([3, 2, 4], [2, 2, 3], [0, 1, rows], [-1, 0, 1]):
+        yield "listed tokens are out of range or not in", "restrict", (np.array(tokens), usable)
     for wrong in (usable[:1], usable[:, :2], usable.astype(np.int64)):
-        yield "usable", lambda batch, wrong=wrong: batch.restrict(np.array([1, 2, 3]), wrong)
-    yield "listed", lambda batch: batch.restrict(np.array([1, 2, 3], np.int32), usable)
+        yield "usable", "restrict", (listed, wrong)
+    yield "listed", "restrict", (listed.astype(np.int32), usable)
 
 
-@pytest.mark.parametrize(("problem", "call"), list(calls()))
-def test_a_wrong_argument_is_refused_and_changes_nothing(problem: str, call: Callable[[Any], object]) -> None:
+@pytest.mark.parametrize(("problem", "method", "arguments"), list(calls()))
+def test_a_wrong_argument_is_refused_and_changes_nothing(problem: str, method: str, arguments: tuple[Any, ...]) -> None:
     model, results = opened(SHAPES["post_norm"]), []
     for is_tried in (False, True):
         batch, logits = model.start([[3, 4, 5], [6]]), np.empty((2, SHAPES["post_norm"].rows), np.float32)
         batch.step(np.array([1, 1]), logits)
         if is_tried:
             with pytest.raises(kernels.KernelError, match=problem):
-                call(batch)
+                getattr(batch, method)(*arguments)
         batch.step(np.array([7, 8]), logits)
         results.append(logits)
-    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(results[0], results[1])
 
 
 HUGE = 2**70
@@ -309,3 +307,18 @@ def test_a_search_tells_of_its_first_step() -> None:
     assert told[0] == "begun"
     assert told.count("begun") == 1
     assert len(told) > 3
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_a_batch_that_was_searched_makes_no_steps(beams: int) -> None:
+    """Its rows are those that the search left."""
+    shape = SHAPES["post_norm"]
+    batch = opened(shape).start([[3, 4], [5]])
+    searched(batch, 2, 4, beams)
+    for call in (
+        lambda: batch.step(np.array([3, 4]), np.empty((2, shape.rows), np.float32)),
+        lambda: batch.attend(np.array([3, 4]), np.empty((2, 2), np.float32)),
+        lambda: searched(batch, 2, 4, beams),
+    ):
+        with pytest.raises(kernels.KernelError, match=r"was searched|made steps already"):
+            call()

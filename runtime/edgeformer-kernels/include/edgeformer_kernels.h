@@ -105,7 +105,7 @@ typedef struct {
 //   begun:   called after the first step, unless null.
 //   stopped: asked for each sentence after every step, unless null, whether to give it up.
 //   ended:   told of each sentence whose hypotheses are complete, unless null, before those of others may be.
-// Returns 2 if no token has a finite log-probability.
+// Returns 2 if no token has a finite log-probability. The batch then takes no more steps.
 EDGEFORMER_API int edgeformer_search(edgeformer_batch* batch, const int64_t* begin, int64_t begin_count, const int64_t* most,
                                      const double* initial, const edgeformer_options* options,
                                      void (*begun)(void), int (*stopped)(int64_t sentence), void (*ended)(int64_t sentence),

@@ -25,6 +25,7 @@ struct edgeformer_batch {
   State* state = nullptr;
   Array<int64_t> listed;
   int64_t listed_count = 0;
+  bool is_searched = false;  // then, only a search knew its rows
   const char* problem = "";  // why the last call failed
   ~edgeformer_batch() {
     edgeformer::end(state);
@@ -48,20 +49,23 @@ bool are_below(const int64_t* value, int64_t count, int64_t limit) {
   return true;
 }
 
+bool is_between(int64_t value, int64_t least, int64_t most) { return value >= least && value <= most; }
+
 bool are_ascending(const int64_t* value, int64_t count, int64_t limit) {
+  if (!is_between(count, 0, limit)) return false;
   for (int64_t i = 1; i < count; i++)
     if (value[i] <= value[i - 1]) return false;
-  return count >= 0 && are_below(value, count, limit);
+  return are_below(value, count, limit);
 }
-
-bool is_between(int64_t value, int64_t least, int64_t most) { return value >= least && value <= most; }
 
 int64_t outputs(const edgeformer_batch& batch) {
   return batch.state->is_restricted ? batch.listed_count : batch.state->model->target.rows;
 }
 
 // What is wrong with a step that writes so many numbers for each row; null if nothing is.
-const char* step_problem(const State& state, const int64_t* token, int64_t numbers, int64_t room) {
+const char* step_problem(const edgeformer_batch& batch, const int64_t* token, int64_t numbers, int64_t room) {
+  const State& state = *batch.state;
+  if (batch.is_searched) return "the batch was searched";
   if (state.position >= state.model->target.positions) return "all steps of the model are made";
   if (room < state.rows * numbers) return "there is no room for the results";
   return are_below(token, state.rows, state.model->target.rows) ? nullptr : "a token is out of range";
@@ -72,7 +76,7 @@ const char* search_problem(const edgeformer_batch& batch, const int64_t* begin, 
                            const edgeformer_options& given, const edgeformer_results& results) {
   const State& state = *batch.state;
   const int64_t positions = state.model->target.positions;
-  if (state.position) return "the batch has made steps already";
+  if (state.position || batch.is_searched) return "the batch has made steps already";
   if (!is_between(begin_count, 1, positions)) return "there are no tokens to begin with, or too many";
   if (!are_below(begin, state.rows * begin_count, state.model->target.rows)) return "a token is out of range";
   if (!are_ascending(given.suppressed, given.suppressed_count, outputs(batch)) ||
@@ -155,12 +159,12 @@ void edgeformer_end(edgeformer_batch* batch) { edgeformer::destroy(batch); }
 const char* edgeformer_problem(const edgeformer_batch* batch) { return batch->problem; }
 
 int edgeformer_step(edgeformer_batch* batch, const int64_t* token, float* logits, int64_t room) {
-  return run(batch, step_problem(*batch->state, token, outputs(*batch), room),
+  return run(batch, step_problem(*batch, token, outputs(*batch), room),
              [&] { return edgeformer::advance(batch->state, token, {logits, nullptr, nullptr}); });
 }
 
 int edgeformer_attend(edgeformer_batch* batch, const int64_t* token, float* weights, int64_t room) {
-  return run(batch, step_problem(*batch->state, token, edgeformer::longest_source(*batch->state), room),
+  return run(batch, step_problem(*batch, token, edgeformer::longest_source(*batch->state), room),
              [&] { return edgeformer::advance(batch->state, token, {nullptr, nullptr, weights}); });
 }
 
@@ -186,6 +190,7 @@ int edgeformer_search(edgeformer_batch* batch, const int64_t* begin, int64_t beg
                       void (*ended)(int64_t sentence), const edgeformer_results* results) {
   edgeformer::Outcome outcome = edgeformer::Outcome::kFailed;
   run(batch, search_problem(*batch, begin, begin_count, most, *given, *results), [&] {
+    batch->is_searched = true;
     outcome = edgeformer::search(batch->state, begin, begin_count, most, initial, *given, batch->listed.data(), begun, stopped, ended, *results);
     return outcome != edgeformer::Outcome::kFailed;
   });
