@@ -24,7 +24,6 @@ FloatArray = NDArray[np.float32]
 
 _VERSION = 2
 """``EDGEFORMER_VERSION`` of the C interface that this file calls."""
-_PROBLEM_BYTES = 256
 _NAME = {"win32": "edgeformer_kernels.dll", "darwin": "libedgeformer_kernels.dylib"}
 _PATH = Path(__file__).with_name(_NAME.get(sys.platform, "libedgeformer_kernels.so"))
 _Begun = ctypes.CFUNCTYPE(None)
@@ -160,25 +159,15 @@ class Model(_Handle):
         """The instruction set."""
         if self.level not in LEVELS:
             raise ValueError(f"The kernels have no instruction set `{self.level}` here, but {', '.join(LEVELS)}.")
-        numbers, problem = _numbers("d", plan), ctypes.create_string_buffer(_PROBLEM_BYTES)
-        content = _pointer("weights", weights, np.uint8, weights.shape[:1]), weights.nbytes
+        numbers, content = _numbers("d", plan), _pointer("weights", weights, np.uint8, weights.shape[:1])
         level_name = self.level.encode()
-        self._handle = _LIBRARY.edgeformer_open(
-            *content, _address(numbers), len(numbers), level_name, problem, _PROBLEM_BYTES
+        self._handle = _opened(
+            _LIBRARY.edgeformer_open, content, weights.nbytes, _address(numbers), len(numbers), level_name
         )
-        if not self._handle:
-            raise KernelError(problem.value.decode())
 
     def batch_bytes(self, sentences: int, rows: int, source_length: int, steps: int) -> float:
-        """Return the most bytes that a batch takes until it ends, results of a search included; infinity if the model
-        does not have as many positions.
-
-        Args:
-            sentences: N.
-            rows: R.
-            source_length: tokens of the longest source.
-            steps: number of steps.
-        """
+        """Return the most bytes that a batch of N sentences and R rows takes until it ends, results of a search
+        included; infinity if the model cannot have such a batch."""
         sizes = _numbers("q", (sentences, rows, source_length, steps))
         return float(_LIBRARY.edgeformer_batch_bytes(self._handle, *sizes))
 
@@ -209,12 +198,8 @@ class Batch(_Handle):
         """R, the number of rows."""
         self.longest = max(lengths, default=0)
         """S, the number of tokens of the longest source."""
-        problem = ctypes.create_string_buffer(_PROBLEM_BYTES)
-        self._handle = _LIBRARY.edgeformer_start(
-            model._handle, _address(tokens), _address(lengths), self.rows, problem, _PROBLEM_BYTES
-        )
-        if not self._handle:
-            raise KernelError(problem.value.decode())
+        arguments = model._handle, _address(tokens), _address(lengths), self.rows
+        self._handle = _opened(_LIBRARY.edgeformer_start, *arguments)
 
     @property
     def nbytes(self) -> int:
@@ -283,8 +268,8 @@ class Batch(_Handle):
             )
         suppressed, forbidden = (_numbers("q", sorted(ids)) for ids in (options.suppressed, options.forbidden))
         lists = _address(suppressed), len(suppressed), _address(forbidden), len(forbidden)
-        # The structure would cut off larger numbers.
-        _numbers("q", (*options[:8], *options[9:11], *options[13:])), _numbers("d", options[8:9])
+        _numbers("q", (*options[:8], *options[9:11], *options[13:]))  # the structure would cut off larger ones
+        _numbers("d", options[8:9])
         given = _Options(*options[:11], *lists, options.loop_repeats, options.loop_given)
         tokens, lengths = _numbers("q", chain.from_iterable(begin)), _numbers("q", most)
         probabilities = _numbers("d", initial)
@@ -354,12 +339,16 @@ class _Hypotheses:
         return found
 
 
-def _numbers(kind: Literal["q", "d"], values: Iterable[float]) -> array[Any]:
-    """An array of whole numbers of 64 bits, or of doubles.
+def _opened(create: Callable[..., int | None], *arguments: object) -> int:
+    """What a function of the library creates, or the error that it writes down."""
+    problem = ctypes.create_string_buffer(256)
+    if handle := create(*arguments, problem, len(problem)):
+        return handle
+    raise KernelError(problem.value.decode())
 
-    Raises:
-        KernelError: a value is not such a number.
-    """
+
+def _numbers(kind: Literal["q", "d"], values: Iterable[float]) -> array[Any]:
+    """An array of whole numbers of 64 bits, or of doubles."""
     try:
         return array(kind, values)
     except (TypeError, OverflowError) as error:
@@ -373,11 +362,7 @@ def _address(numbers: array[Any]) -> int:
 def _pointer(
     name: str, values: NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...], *, is_result: bool = False
 ) -> int:
-    """Where an array is, if it is as the library expects it.
-
-    Raises:
-        KernelError: it has another type or shape, or gaps, or is a result that cannot be written.
-    """
+    """Where an array is, if it is as the library expects it."""
     flags = values.flags
     is_usable = flags.c_contiguous and flags.aligned and (flags.writeable or not is_result)
     if values.dtype != dtype or values.shape != shape or not is_usable:

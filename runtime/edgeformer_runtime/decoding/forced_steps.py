@@ -53,14 +53,11 @@ def check_size(session: StepSession, batch: ForcedBatch) -> None:
     Raises:
         OptionError: it may need more than :data:`~edgeformer_runtime.limits.MAX_DECODING_BYTES`.
     """
-    (sentences, source), (_, steps) = batch.source.shape, batch.target.shape
-    if not isinstance(session, SizedSession):
-        return
-    if (needed := session.batch_bytes(sentences, sentences, source, steps)) > MAX_DECODING_BYTES:
+    (count, source), steps = batch.source.shape, batch.target.shape[1]
+    if isinstance(session, SizedSession) and session.batch_bytes(count, count, source, steps) > MAX_DECODING_BYTES:
         raise OptionError(
-            f"Sentences of {source} source and {steps} target tokens, {sentences} at a time, may need "
-            f"{needed / GIB:,.1f} GiB, more than the limit of {MAX_DECODING_BYTES // GIB} GiB; shorten them, or reduce "
-            "`max_batch_tokens`."
+            f"{count} sentences of {source} source and {steps} target tokens may need more memory at a time than the "
+            f"limit of {MAX_DECODING_BYTES // GIB} GiB; shorten them, or reduce `max_batch_tokens`."
         )
 
 

@@ -31,11 +31,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _reported(what: str) -> Iterator[None]:
-    """Convert the kernels' errors to those of the runtime.
-
-    Raises:
-        ModelError: they refuse what is done in the block.
-    """
+    """Convert errors of the kernels to :class:`ModelError`."""
     try:
         yield
     except (edgeformer_kernels.KernelError, MemoryError) as error:
