@@ -76,25 +76,28 @@ def test_an_onnxruntime_that_is_too_old_is_named(small_bundle_int4: Path, monkey
         Translator.open(small_bundle_int4)
 
 
+@pytest.mark.parametrize("problem", ["could not be started", "no device"])
 def test_a_provider_that_does_not_start_is_an_error(
-    small_bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    problem: str, small_bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """onnxruntime falls back to the CPU, and says so on standard output at most; the session must not."""
+    """onnxruntime would fall back to the CPU, and say so on standard output; the session must not."""
     monkeypatch.setattr(contract, "CUDA_HEAD_WIDTHS", (8,))
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
     opened = ort.InferenceSession
 
-    def fall_back(
-        path: Path, options: ort.SessionOptions, providers: list[tuple[str, dict[str, str]]]
+    def start(
+        path: Path, options: ort.SessionOptions, providers: list[tuple[str, dict[str, str]]], enable_fallback: int
     ) -> ort.InferenceSession:
         ((name, settings),) = providers
         assert name == "CUDAExecutionProvider"
         assert settings["use_tf32"] == "0"
-        sys.stdout.write("EP Error")
+        assert enable_fallback == 0
+        if problem == "no device":
+            raise RuntimeError(problem)
         return opened(path, options, providers=["CPUExecutionProvider"])
 
-    monkeypatch.setattr(ort, "InferenceSession", fall_back)
-    with pytest.raises(DeviceError, match="could not be started"):
+    monkeypatch.setattr(ort, "InferenceSession", start)
+    with pytest.raises(DeviceError, match=problem):
         Translator.open(small_bundle, device="cuda")
     assert capsys.readouterr().out == ""
 
