@@ -185,6 +185,7 @@ def calls() -> Iterator[tuple[str, str, tuple[Any, ...]]]:
     token, logits, weights = np.array([3, 4]), np.empty((2, rows), np.float32), np.empty((2, 3), np.float32)
     read_only, usable, listed = logits.copy(), np.ones((2, 3), np.bool_), np.array([1, 2, 3])
     read_only.flags.writeable = False
+    wrong: Any
     yield from (
         (problem, method, (wrong, result))
         for method, result in (("step", logits), ("attend", weights))

@@ -192,7 +192,8 @@ def test_a_sentence_has_only_tokens_that_it_may_use_and_the_same_in_any_batch(
     usable = [lists.usable(source) for source in sources]
     anything = np.flatnonzero(np.logical_or.reduce(usable)).tolist()
     prefixes = [data.draw(st.lists(st.sampled_from(anything), max_size=2)) for _ in sources]
-    options = DecodeOptions(**{"max_length": 8, **search})
+    changes: dict[str, Any] = {"max_length": 8, **search}
+    options = DecodeOptions(**changes)
 
     def decoded(indices: Sequence[int]) -> list[list[Hypothesis]] | None:
         try:
@@ -351,7 +352,7 @@ def test_what_a_state_refuses_is_an_error_of_the_runtime(kernels: Translator) ->
     token, ended = np.array([4, 4]), state()
     for _ in range(session.max_target_length):
         ended.step(token)
-    calls = [
+    calls: list[Callable[[], object]] = [
         *(lambda ended=ended: ended.step(token), lambda ended=ended: ended.attend(token)),
         *(lambda wrong=wrong: state().step(np.array(wrong)) for wrong in ([4], [4, size], [-1, 4], [4.5, 4])),
         *(lambda wrong=wrong: state().attend(np.array(wrong)) for wrong in ([4], [4, size])),
