@@ -16,9 +16,12 @@ from edgeformer_runtime.decoding.session import (
     DecoderState,
     FloatArray,
     IntArray,
+    SizedSession,
     StepSession,
     bound_steps,
 )
+from edgeformer_runtime.errors import OptionError
+from edgeformer_runtime.limits import GIB, MAX_DECODING_BYTES
 
 Pair = tuple[Sequence[int], Sequence[int]]
 """Source ids, end token included, and target ids without what every target begins with."""
@@ -43,6 +46,20 @@ def forced_batch(pairs: Sequence[Pair], special: SpecialTokens) -> ForcedBatch:
     # Padding belongs to the vocabulary of its side; no true token depends on that of a target.
     target, target_length = pad([[*special.start, *target] for _, target in pairs], special.eos)
     return ForcedBatch(source, source_length, target, target_length)
+
+
+def check_size(session: StepSession, batch: ForcedBatch) -> None:
+    """Check that a batch fits in memory, before it is started.
+
+    Raises:
+        OptionError: it may need more than :data:`~edgeformer_runtime.limits.MAX_DECODING_BYTES`.
+    """
+    (count, source), steps = batch.source.shape, batch.target.shape[1]
+    if isinstance(session, SizedSession) and session.batch_bytes(count, count, source, steps) > MAX_DECODING_BYTES:
+        raise OptionError(
+            f"{count} sentences of {source} source and {steps} target tokens may need more memory at a time than the "
+            f"limit of {MAX_DECODING_BYTES // GIB} GiB; shorten them, or reduce `max_batch_tokens`."
+        )
 
 
 def columns(target: IntArray) -> Iterator[IntArray]:
@@ -111,6 +128,7 @@ def _scores(session: StepSession, pairs: Sequence[Pair]) -> NDArray[np.float64]:
     labels, _ = pad([target for _, target in pairs], session.special.eos)
     scores = np.empty(labels.shape)
     rows, given = np.arange(len(pairs)), len(session.special.prefix)
+    check_size(session, batch)
     steps = forced_steps(session.start(batch.source, batch.source_length), batch.target)
     for step, logits in enumerate(islice(steps, given, None)):
         values = logits.astype(np.float64)

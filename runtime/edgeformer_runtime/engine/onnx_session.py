@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -43,6 +42,12 @@ except ModuleNotFoundError:
         "onnxruntime is not installed: pip install 'edgeformer[cpu]', or 'edgeformer[gpu]' for CUDA."
     ) from None
 
+
+def _print_to_stderr(*values: object) -> None:
+    sys.stderr.write(" ".join(map(str, values)) + "\n")
+
+
+vars(ort)["print"] = _print_to_stderr  # `preload_dlls` prints; standard output is the application's, in all its threads
 if hasattr(ort, "disable_telemetry_events"):  # in case the application loaded onnxruntime before this package
     ort.disable_telemetry_events()
 
@@ -56,9 +61,6 @@ SETTINGS: dict[str, dict[str, str]] = {
 }
 """Provider settings. By default, CUDA multiplies float32 with 10 bits of mantissa (TF32), and some versions accumulate
 float16 norms in float16."""
-
-
-_redirection = Lock()
 
 
 @dataclass
@@ -328,23 +330,16 @@ def _check_cuda(manifest: Manifest) -> None:
             "for other widths, or with --target portable."
         )
     if hasattr(ort, "preload_dlls"):
-        with _output_to_stderr():  # it prints which libraries are missing
-            ort.preload_dlls()
-
-
-@contextmanager
-def _output_to_stderr() -> Iterator[None]:
-    """Send what onnxruntime prints to standard error; one thread at a time, so that each restores standard output."""
-    with _redirection, redirect_stdout(sys.stderr):
-        yield
+        ort.preload_dlls()
 
 
 def _open(path: Path, device: str, options: ort.SessionOptions) -> ort.InferenceSession:
     try:
-        with nullcontext() if device == "cpu" else _output_to_stderr():
-            session = ort.InferenceSession(path, options, providers=[(PROVIDERS[device], SETTINGS[device])])
+        providers = [(PROVIDERS[device], SETTINGS[device])]
+        session = ort.InferenceSession(path, options, providers=providers, enable_fallback=0)
     except Exception as error:  # onnxruntime's own exceptions share no base class
-        raise BundleError(f"onnxruntime {ENGINE_VERSION} cannot open `{path.name}`: {engine_message(error)}") from None
+        kind, where = (BundleError, "") if device == "cpu" else (DeviceError, f" on `{device}`")
+        raise kind(f"onnxruntime {ENGINE_VERSION} cannot open `{path.name}`{where}: {engine_message(error)}") from None
     if session.get_providers()[0] != PROVIDERS[device]:
         raise DeviceError(
             f"{PROVIDERS[device]} could not be started; check the driver and CUDA's libraries (pip install "

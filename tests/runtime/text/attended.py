@@ -129,7 +129,7 @@ class SayingTranslator(WordTranslator):
         for index in range(len(tokens)):
             weights[index, index * count // len(tokens)] = 0.8
         ids = tuple(map(self.target_tokenizer.id, tokens))
-        attention = Attention((), (), weights, True)
+        attention = Attention((), (), weights, True, text_tokens=range(count))
         return Translation(
             Source(text, (1,)), (TextHypothesis(self.said, tuple(tokens), ids, 0.0, True, None, attention),)
         )
