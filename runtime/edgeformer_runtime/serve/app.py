@@ -104,7 +104,10 @@ def make_app(context: Context) -> Shell:
         with own_folder() if settings.files_folder is None else nullcontext(settings.files_folder) as folder:
             if settings.files:
                 context.files = StoredFiles(folder, settings.files_quota, settings.client_files_quota)
+                removal = asyncio.create_task(context.files.remove_old())
             yield
+            if settings.files:
+                removal.cancel()
             await asyncio.to_thread(context.service.close)
 
     pages = page.ROUTES if context.settings.page else []

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from edgeformer_runtime.serve.access import Access
+from edgeformer_runtime.serve.access import Access, network
 from edgeformer_runtime.serve.errors import ApiError
 from edgeformer_runtime.serve.files.stored_files import StoredFiles
 from edgeformer_runtime.serve.metrics import Metrics
@@ -70,8 +70,8 @@ async def finished(request: Request, work: Coroutine[Any, Any, Result], seconds:
 
 
 def client_of(request: Request) -> str:
-    """Address of the client."""
-    return request.client.host if request.client else ""
+    """What tells the client from others: its address, or that of its network."""
+    return network(request.client.host) if request.client else ""
 
 
 def bearer_token(request: Request) -> str:
