@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -17,6 +17,8 @@ from edgeformer_runtime.serve.service import Service
 from edgeformer_runtime.serve.settings import ServeSettings
 
 Result = TypeVar("Result")
+LARGE_BODY = 16384
+"""Bytes from which on it takes longer to read a body than to let a thread do it."""
 
 
 @dataclass
@@ -67,6 +69,11 @@ async def finished(request: Request, work: Coroutine[Any, Any, Result], seconds:
         if is_gone:
             raise ApiError(499, "The client closed the connection.") from None
         raise
+
+
+async def read_from(body: bytes, read: Callable[[bytes], Result]) -> Result:
+    """Read something from a body, a large one in a thread, so that other requests do not wait for it."""
+    return await asyncio.to_thread(read, body) if len(body) > LARGE_BODY else read(body)
 
 
 def client_of(request: Request) -> str:

@@ -110,6 +110,7 @@ class Service:
         watch: Callable[[str, int], object] = lambda model, length: None,
     ) -> None:
         self.workspace = workspace
+        workspace.close_translator = lambda translator: threading.Thread(target=translator.close).start()
         self._settings, self._report, self._watch = settings, report, watch
         self.documents = Documents(settings.workers)
         self._batchers: dict[str, Batcher] = {}

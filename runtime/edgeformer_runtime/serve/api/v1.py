@@ -27,7 +27,7 @@ from edgeformer_runtime.serve.api.types import (
     WordLink,
 )
 from edgeformer_runtime.serve.batching import ClosedError
-from edgeformer_runtime.serve.context import Context, bearer_token, client_of, context_of, finished
+from edgeformer_runtime.serve.context import Context, bearer_token, client_of, context_of, finished, read_from
 from edgeformer_runtime.serve.errors import ApiError, error_response, json_response
 from edgeformer_runtime.serve.service import Job, Streamed, StreamedToken
 from edgeformer_runtime.text import SentenceTranslation, TextOptions, TextTranslation
@@ -67,7 +67,7 @@ async def _asked(request: Request, context: Context) -> _Asked:
         OptionError: there is no such model or pair.
     """
     try:
-        body = _DECODER.decode(await request.body())
+        body = await read_from(await request.body(), _DECODER.decode)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ApiError(400, f"Invalid request: {str(error)[:300]}") from None
     context.access.check(bearer_token(request), client_of(request), len(body.texts), missing_status=401)

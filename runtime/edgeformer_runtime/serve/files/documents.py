@@ -75,7 +75,7 @@ class Documents:
             finally:
                 await process.wait()
         try:
-            answer = msgspec.msgpack.decode(reply, type=Answer)
+            answer = await asyncio.to_thread(msgspec.msgpack.decode, reply, type=Answer)
         except msgspec.DecodeError:
             answer = Answer(problem=_TOO_LARGE.format(document.name))
         if answer.failure:
