@@ -70,7 +70,7 @@ class Protocol(H11Protocol):
         data, self._rest = self._rest[:SLICE], self._rest[SLICE:]
         if self._is_refused:
             self._rest = b""
-        else:
+        elif not self.transport.is_closing():
             super().data_received(data)
         if self.transport.is_closing():
             return

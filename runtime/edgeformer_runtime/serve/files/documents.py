@@ -13,7 +13,7 @@ import msgspec
 from edgeformer_runtime.errors import DataError, EdgeformerError
 from edgeformer_runtime.limits import MIB
 from edgeformer_runtime.selfcheck.memory import available_memory
-from edgeformer_runtime.serve.files.document_process import Answer, SentDocument
+from edgeformer_runtime.serve.files.document_process import Answer, SentDocument, decoded
 
 MAX_PROCESSES = 2
 """Documents that are read or written at a time."""
@@ -75,7 +75,7 @@ class Documents:
             finally:
                 await process.wait()
         try:
-            answer = await asyncio.to_thread(msgspec.msgpack.decode, reply, type=Answer)
+            answer = await asyncio.to_thread(decoded, reply)
         except msgspec.DecodeError:
             answer = Answer(problem=_TOO_LARGE.format(document.name))
         if answer.failure:
