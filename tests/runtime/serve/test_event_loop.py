@@ -126,8 +126,7 @@ CASES |= {
     if path not in CASES
 }
 PIECES = {
-    "chunks": b"POST /detect HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-    + b"1\r\n \r\n" * 100_000,
+    "chunks": b"POST /detect HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 100_000,
     "headers": b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"a:\r\n" * 16_000 + b"\r\n",
     "allowed headers": b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"a:\r\n" * 4_000 + b"\r\n",
     "requests": b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" * 8_000,
@@ -228,13 +227,24 @@ def test_every_endpoint_is_tried(client: Client) -> None:
     assert set(CASES) >= paths
 
 
-SLOW = ("options", "lines.txt", "ends.txt", "a.md", "a.exe")
+FAST = (
+    "glossary",
+    "blank texts",
+    "attributes",
+    "texts",
+    "escapes",
+    "parts",
+    "fields of a query",
+    "a.txt",
+    "card",
+    "name",
+)
 
 
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        pytest.param(path, name, marks=[pytest.mark.slow] if name in SLOW or path == "/detect" else [])
+        pytest.param(path, name, marks=[] if name in FAST and path != "/detect" else [pytest.mark.slow])
         for path, cases in CASES.items()
         for name in cases
     ],
@@ -246,7 +256,9 @@ def test_the_largest_request_keeps_no_other_waiting(client: Client, monitor: Mon
     assert seconds <= SECONDS, what
 
 
-@pytest.mark.parametrize("name", PIECES)
+@pytest.mark.parametrize(
+    "name", ["chunks", "allowed headers", *(pytest.param(name, marks=pytest.mark.slow) for name in PIECES)]
+)
 def test_nothing_that_is_written_to_a_connection_keeps_others_waiting(
     client: Client, monitor: Monitor, name: str
 ) -> None:
