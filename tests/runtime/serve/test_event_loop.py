@@ -227,24 +227,25 @@ def test_every_endpoint_is_tried(client: Client) -> None:
     assert set(CASES) >= paths
 
 
-FAST = (
-    "glossary",
-    "blank texts",
-    "attributes",
-    "texts",
-    "escapes",
-    "parts",
-    "fields of a query",
-    "a.txt",
-    "card",
-    "name",
-)
+FAST = {
+    ("/v1/translate", "glossary"),
+    ("/v1/translate", "blank texts"),
+    ("/detect", "escapes"),
+    ("/detect", "parts"),
+    ("/detect", "texts"),
+    ("/translate", "fields of a query"),
+    ("/translate_file", "a.exe"),
+}
+
+
+def slow_unless(is_fast: bool) -> list[pytest.MarkDecorator]:
+    return [] if is_fast else [pytest.mark.slow]
 
 
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        pytest.param(path, name, marks=[] if name in FAST and path != "/detect" else [pytest.mark.slow])
+        pytest.param(path, name, marks=slow_unless(len(cases) == 1 or (path, name) in FAST))
         for path, cases in CASES.items()
         for name in cases
     ],
@@ -257,7 +258,7 @@ def test_the_largest_request_keeps_no_other_waiting(client: Client, monitor: Mon
 
 
 @pytest.mark.parametrize(
-    "name", ["chunks", "allowed headers", *(pytest.param(name, marks=pytest.mark.slow) for name in PIECES)]
+    "name", [pytest.param(name, marks=slow_unless(name in ("chunks", "allowed headers"))) for name in PIECES]
 )
 def test_nothing_that_is_written_to_a_connection_keeps_others_waiting(
     client: Client, monitor: Monitor, name: str

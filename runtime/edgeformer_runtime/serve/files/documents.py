@@ -61,6 +61,7 @@ class Documents:
                 reply = await asyncio.shield(exchange)
             finally:
                 is_gone.set()
+                await asyncio.wait([exchange])
         try:
             answer = await asyncio.to_thread(decoded, reply)
         except msgspec.DecodeError:
@@ -99,7 +100,7 @@ async def _exchanged(limits: tuple[int, int], request: bytes, most: int, is_gone
     with suppress(BrokenPipeError, ConnectionResetError):  # it ended, or was killed for its memory or time
         process.stdin.write(request)
         await process.stdin.drain()
-        process.stdin.close()
+    process.stdin.close()
     reply = bytearray()
     while part := await process.stdout.read(CHUNK):
         if len(reply) <= most:
