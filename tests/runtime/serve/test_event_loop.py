@@ -151,9 +151,9 @@ class Monitor:
         run, note = asyncio.events.Handle._run, self.note
 
         def timed(handle: asyncio.events.Handle) -> None:
-            if handle._loop not in self._loops:
-                self._loops.add(handle._loop)
-                handle._loop.create_task(self.beat())
+            if (loop := asyncio.get_running_loop()) not in self._loops:
+                self._loops.add(loop)
+                loop.create_task(self.beat())
             what, began = repr(handle), time.thread_time()
             try:
                 run(handle)

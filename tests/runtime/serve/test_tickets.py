@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -116,17 +117,18 @@ EVENTS = st.builds(
 @contextmanager
 def watched(events: list[Event]) -> Iterator[None]:
     """Let events happen at their phases."""
-    lock, left = threading.Lock(), {(event.name, event.phase): [event.time, event] for event in events}
+    lock, left = threading.Lock(), Counter({(event.name, event.phase): event.time for event in events})
+    named = {event.name: event for event in events}
 
     def before(phase: str, texts: object) -> None:
         written = repr(texts)
-        for key, value in list(left.items()):
-            if key[1] == phase and key[0] in written:
+        for name, at in list(left):
+            if at == phase and name in written:
                 with lock:
-                    value[0] -= 1
-                    is_now = value[0] == 0
+                    left[name, at] -= 1
+                    is_now = left[name, at] == 0
                 if is_now:
-                    value[1].happen()
+                    named[name].happen()
 
     def told(phase: str, of: Callable[..., object], call: Callable[..., Any]) -> Callable[..., Any]:
         def tell(*arguments: Any, **options: Any) -> Any:
