@@ -45,6 +45,9 @@ export const period = (language: string): string => MARKS[baseCode(language)]?.[
 /** Whether a sentence ends with a word or number. */
 export const lacksPeriod = (text: string): boolean => ENDS.test(text.slice(-8));
 
+/** The first character of a text; empty if it has none. */
+const firstOf = ([first = ""]: string): string => first;
+
 const isMixed = (word: string): boolean =>
   /\p{Uppercase}/u.test([...word].slice(1).join("")) && /\p{Lowercase}/u.test(word);
 
@@ -59,7 +62,7 @@ export function lowered(text: string): string {
   let small = text.replace(LETTERS, (word) => (isMixed(word) ? word : word.toLowerCase()));
   const first = [...small.matchAll(LETTERS)][0];
   if (first && !isMixed(first[0]))
-    small = small.slice(0, first.index) + small[first.index]!.toUpperCase() + small.slice(first.index + 1);
+    small = small.slice(0, first.index) + initial({ first: firstOf(first[0]).toUpperCase() }, small.slice(first.index));
   return small.length === text.length && small.toUpperCase() === text.toUpperCase() ? small : text;
 }
 
@@ -84,9 +87,9 @@ export function capitals({ isUpper, names }: Finish, text: string): string {
 }
 
 /** Changes the first letter of a text. */
-export function initial({ first }: Finish, text: string): string {
+export function initial({ first }: Pick<Finish, "first">, text: string): string {
   const offset = text.length - trimStart(text).length;
-  return first ? text.slice(0, offset) + first + text.slice(offset + 1) : text;
+  return first ? text.slice(0, offset) + first + text.slice(offset + firstOf(text.slice(offset)).length) : text;
 }
 
 /** Changes a text. */
@@ -158,10 +161,10 @@ function punctuation(source: string, text: string, code: string, isMarked: boole
 function firstLetter(source: string, text: string, code: string): string {
   const words = [...source.matchAll(LETTERS)].map(([word]) => word);
   const word = [...text.matchAll(LETTERS)][0]?.[0];
-  if (words[0] && isMixed(words[0]) && isLower(words[0][0]!)) return ""; // "iPhone" begins a sentence as any place
-  const old = trimStart(source).slice(0, 1);
-  const [now, following] = [trimStart(text).slice(0, 1), trimStart(text).slice(1, 2)];
-  const single = (letter: string) => (letter.length === 1 ? letter : "");
+  if (words[0] && isMixed(words[0]) && isLower(firstOf(words[0]))) return ""; // "iPhone" begins a sentence as any place
+  const old = firstOf(trimStart(source));
+  const [now = "", following = ""] = trimStart(text);
+  const single = (letter: string) => (letter === firstOf(letter) ? letter : "");
   if (isUpper(old) && isLower(now) && !isUpper(following)) return single(now.toUpperCase());
   const isCapitalized = isUpper(now) && (isLower(following) || /^['’ ]$/.test(following)) && now !== "I";
   const isName = word !== undefined && (words.includes(word) || isMixed(word));
