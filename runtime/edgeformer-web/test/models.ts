@@ -7,7 +7,7 @@ import type { Tokenizer } from "../src/tokenizer/interface.js";
 /** A document for tests; its own types are not those of TypeScript's DOM. */
 export const { parseHTML }: { parseHTML(html: string): { document: Document } } = await import("linkedom" as string);
 
-/** What a model writes for the words of a sentence; it attends to the words that it writes. */
+/** What a model writes for the words of a sentence; it attends to each word that it writes, in capitals or not. */
 export type Model = (words: string[]) => string[];
 
 /** A tokenizer of words, whose ids are their places in a list that grows. */
@@ -56,8 +56,12 @@ export function sentenceTranslator(model: Model): SentenceTranslator {
         return { text: tokenizer.decode(ids), ids };
       }),
     attention: async (text, { ids }) => {
-      const sources = words(text);
-      return ids.map((id) => sources.map((word) => Number(word === tokenizer.token(id))));
+      const left: (string | undefined)[] = words(text).map((word) => word.toLowerCase());
+      return ids.map((id) => {
+        const index = left.indexOf(tokenizer.token(id)!.toLowerCase());
+        if (index >= 0) left[index] = undefined;
+        return left.map((_, source) => Number(source === index));
+      });
     },
   };
 }
