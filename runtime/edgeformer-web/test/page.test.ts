@@ -2,20 +2,12 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { translatePage } from "../src/text/page.js";
 import { type Model, pageTranslator, parseHTML } from "./models.js";
+import { random } from "./support.js";
 
 const WORDS = "old dog runs near green river while small cat sleeps under warm stone".split(" ");
 /** A model whose translation differs from its source in case only, so that it is seen what was translated. */
 const LOUD: Model = (words) => words.map((word) => word.toUpperCase());
 const PAGES = 60;
-
-/** Numbers from 0 to below 1, the same for the same seed. */
-function random(seed: number): () => number {
-  let state = seed + 1;
-  return () => {
-    state = (Math.imul(state, 1103515245) + 12345) >>> 0;
-    return (state >>> 8) / 2 ** 24;
-  };
-}
 
 /** A page of some batches, with elements inside of sentences, attributes, images and comments. */
 function pageOf(next: () => number): string {
