@@ -97,5 +97,14 @@ test("no character is divided, however long the line", async () => {
   }
 });
 
+test("every part of a text that is too long fits, even if it is one character as readers see it", () => {
+  const texts = ["a\u0301", "\u{11038}", "👩\u200d", "\u200d", "é\ufe0f", "x"].map((part) => part.repeat(3000));
+  for (const text of [...texts, `a ${texts.join(" b, ")}`])
+    for (const [start, end] of fittingSpans(text, [[0, text.length]], [], 9, (part) => [...part].length)) {
+      assert.ok([...text.slice(start, end)].length <= 9);
+      assert.doesNotMatch(text.slice(start, end), /\p{Surrogate}/u);
+    }
+});
+
 /** Whether a text begins and ends between characters: not inside a pair of units, nor before a mark. */
 const isWhole = (text: string): boolean => !/\p{Surrogate}/u.test(text) && !/^\p{M}/u.test(text);

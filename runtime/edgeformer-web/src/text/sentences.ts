@@ -182,12 +182,17 @@ function splitOffset(text: string, start: number, end: number, items: readonly I
     if (offsets.length)
       return offsets.reduce((one, other) => (Math.abs(other - middle) < Math.abs(one - middle) ? other : one));
   }
-  // There is no space: before or behind the item in the middle, or else between two characters.
+  // There is no space: before or behind the item in the middle, or else between two characters, as readers see
+  // them if possible.
   const [item] = overlapping(items, middle, middle);
   if (item) return [item.start, item.end].find((edge) => start < edge && edge < end);
   const isPart = (offset: number) =>
     /^(?:\p{M}|\u200d|[\udc00-\udfff])/u.test(text.slice(offset, offset + 2)) || text[offset - 1] === "\u200d";
-  let offset = Math.max(middle, start + 1);
-  while (offset < end && isPart(offset)) offset++;
-  return offset < end ? offset : undefined;
+  const isHalf = (offset: number) => /[\udc00-\udfff]/.test(text[offset]!);
+  for (const isInside of [isPart, isHalf]) {
+    let offset = Math.max(middle, start + 1);
+    while (offset < end && isInside(offset)) offset++;
+    if (offset < end) return offset;
+  }
+  return undefined;
 }
