@@ -29,6 +29,8 @@ export interface OpenBundleOptions {
 
 /** Milliseconds to wait before a broken download is continued, each time that nothing more has come. */
 const WAITS = [500, 1000, 2000];
+/** Milliseconds without a byte after which a connection is given up. */
+const SILENCE = 30_000;
 
 /** A bundle whose manifest has been checked. Files are checked when they are read. */
 export class Bundle implements FileReader {
@@ -221,6 +223,15 @@ async function pause(source: Source, failures: number, problem: Error, signal?: 
   signal?.throwIfAborted();
 }
 
+/** Waits for what comes over a network; a connection on which nothing comes any more is a broken one. */
+async function arrived<T>(coming: Promise<T>): Promise<T> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`nothing has come for ${SILENCE / 1000} s`)), SILENCE);
+  });
+  return Promise.race([coming, late]).finally(() => clearTimeout(timer));
+}
+
 /** The chunks of a file from a position on, with their positions. */
 async function* chunksOf(
   source: Source,
@@ -228,18 +239,23 @@ async function* chunksOf(
   from: number,
   signal?: AbortSignal,
 ): AsyncGenerator<[number, Uint8Array<ArrayBuffer>]> {
-  const { start, stream } = await source.open(name, from, signal);
-  const reader = stream.getReader();
+  signal?.throwIfAborted();
+  const left = new AbortController();
+  signal?.addEventListener("abort", () => left.abort(signal.reason), { signal: left.signal });
+  let reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
   try {
+    const { start, stream } = await arrived(source.open(name, from, left.signal));
+    reader = stream.getReader();
     if (start > from) throw new Error(`the server sent byte ${start} in place of byte ${from}`);
     for (let position = start; ; ) {
-      const { done, value } = await reader.read();
+      const { done, value } = await arrived(reader.read());
       if (done) return;
       yield [position, value as Bytes];
       position += value.length;
     }
   } finally {
-    await reader.cancel().catch(() => undefined); // its failure has been raised by `read`
+    left.abort();
+    await reader?.cancel().catch(() => undefined); // its failure has been raised by `read`
   }
 }
 
