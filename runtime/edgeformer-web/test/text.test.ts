@@ -7,8 +7,9 @@ import { translatePage } from "../src/text/page.js";
 import { plainBlock, translateText } from "../src/text/plain.js";
 import { protectedItems } from "../src/text/protected.js";
 import { sentenceSpans } from "../src/text/sentences.js";
-import { finish, finished } from "../src/text/surface.js";
+import { finish, finished, repaired } from "../src/text/surface.js";
 import { type SentenceTranslator, TextTranslator } from "../src/text/translator.js";
+import { WORD } from "../src/text/words.js";
 import { MANIFEST, parseHTML, wordTokenizer } from "./models.js";
 
 interface Recorded {
@@ -27,6 +28,8 @@ interface Case {
 }
 /** What goes in, and what must come out, by rule. */
 interface Rules {
+  lost: [source: string, written: string, expected: string][];
+  spaces: [language: string, source: string, written: string, expected: string][];
   surface: [
     source: string,
     target: string,
@@ -47,11 +50,11 @@ const cases: Case[] = JSON.parse(readFileSync(new URL("text.json", FOLDER), "utf
 const rules: Rules = JSON.parse(readFileSync(new URL("rules.json", FOLDER), "utf8"));
 
 /** A translator that writes what was recorded. */
-function recorded(sentences: readonly Recorded[]): SentenceTranslator {
+function recorded(sentences: readonly Recorded[], language = "fr"): SentenceTranslator {
   const tokenizer = wordTokenizer();
   const bySource = new Map(sentences.map((sentence) => [sentence.source, sentence]));
   return {
-    manifest: MANIFEST,
+    manifest: { ...MANIFEST, target_language: language },
     tokenizers: { source: tokenizer, target: tokenizer },
     sentences: async (texts) =>
       texts.map((text) => {
@@ -92,6 +95,24 @@ test("the surface of a translation is that of its source, as in Python", () => {
   for (const [source, target, expected] of rules.loops) {
     const change = finish(source, target, "fr", { isUpper: false, matches: false, repeats: 4, isMarked: false });
     assert.equal(finished(change, target), expected, `${source} -> ${target}`);
+  }
+});
+
+test("characters that tokens do not complete are those of the source, as in Python", () => {
+  for (const [source, text, expected] of rules.lost) assert.equal(repaired(source, text), expected, source);
+});
+
+test("the space beside placeholders is that of Python", async () => {
+  for (const [language, source, text, expected] of rules.spaces) {
+    const tokens = [...text.matchAll(WORD)].map(([word]) => word);
+    const length = [...source.matchAll(WORD)].length;
+    const order = tokens.map((_, index) => Math.floor((index * length) / tokens.length));
+    const translator = recorded([{ source, text, tokens, order, share: 0.8 }], language);
+    assert.equal(
+      await translateText(new TextTranslator(translator) as never, source),
+      expected,
+      `${source} -> ${text}`,
+    );
   }
 });
 

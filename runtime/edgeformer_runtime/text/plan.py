@@ -31,7 +31,7 @@ from edgeformer_runtime.text.numbers.items import corrected, number_items, targe
 from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.placement import with_tags
 from edgeformer_runtime.text.results import SentenceTranslation, TextTranslation, TranslatedWord
-from edgeformer_runtime.text.surface import Finish, finish
+from edgeformer_runtime.text.surface import Finish, finish, repaired
 from edgeformer_runtime.text.words import AlignedSentence, aligned
 from edgeformer_runtime.translation import TextHypothesis, Translation
 from edgeformer_runtime.translator import AnyTranslator, Translator
@@ -86,6 +86,8 @@ class _Outcome:
     """Numbers that the model did not read, to be placed among them."""
     wrong: Differences = field(default_factory=Differences)
     """Numbers that are not those of its source."""
+    is_damaged: bool = False
+    """Whether tokens of the translation do not make a character."""
 
     @property
     def best(self) -> TextHypothesis:
@@ -144,7 +146,7 @@ class Plan:
         if self._options.check_numbers:
             outcomes = self._with_numbers(outcomes, again)
         stop.check()
-        return _Writer(iter(outcomes), self._options).text(self._parts)
+        return _Writer(iter(outcomes), self._options, self._translator.languages[1]).text(self._parts)
 
     def _outcomes(self, translations: Sequence[Translation], again: Translate) -> list[_Outcome]:
         """Translations, without placeholders where the model did not copy them."""
@@ -164,6 +166,10 @@ class Plan:
         return self._aligned(outcomes, lambda planned: bool(planned.items or planned.tags or has_details))
 
     def _finished(self, planned: PlannedSentence, reading: Reading, translation: Translation) -> _Outcome:
+        text = repaired(reading.text, translation.text)
+        if is_damaged := text != translation.text:
+            best = replace(translation.best, text=text)
+            translation = replace(translation, hypotheses=(best, *translation.hypotheses[1:]))
         change = finish(
             reading.text.removesuffix(reading.mark),
             translation.text,
@@ -173,7 +179,7 @@ class Plan:
             repeats=self._options.max_repeats,
             is_marked=bool(reading.mark),
         )
-        return _Outcome(planned, reading, translation, change)
+        return _Outcome(planned, reading, translation, change, is_damaged=is_damaged)
 
     def _with_numbers(self, outcomes: Sequence[_Outcome], again: Translate) -> list[_Outcome]:
         """Outcomes with the numbers of their sources; what is wrong even so is noted.
@@ -264,8 +270,8 @@ def _translated(readings: Sequence[Reading], translate: Translate) -> Sequence[T
 class _Writer:
     """Writes the translated text, and notes where each sentence is."""
 
-    def __init__(self, results: Iterator[_Outcome], options: TextOptions) -> None:
-        self._results, self._options = results, options
+    def __init__(self, results: Iterator[_Outcome], options: TextOptions, language: str) -> None:
+        self._results, self._options, self._language = results, options, language
         self._written: list[str] = []
         self._length = 0
         self._sentences: list[SentenceTranslation] = []
@@ -285,7 +291,8 @@ class _Writer:
 
     def _block(self, planned: PlannedBlock) -> None:
         attributes = {
-            raw: _Writer(self._results, self._options).text(parts).text for raw, parts in planned.attributes.items()
+            raw: _Writer(self._results, self._options, self._language).text(parts).text
+            for raw, parts in planned.attributes.items()
         }
         block = _rewritten(planned.block, attributes)
         offset = tag = 0  # the first character and the first tag that are not written yet
@@ -307,7 +314,7 @@ class _Writer:
             else:  # copy what has no words, and sentences that the model leaves out: their elements would be empty
                 first = next((t for t in range(tag, len(block.tags)) if block.tags[t].offset >= offset), None)
                 tag = self._copy(block, *span, tag, first)
-            self._note(block, span, start, *note)
+            self._note(block, span, start, *note, is_damaged=outcome is not None and outcome.is_damaged)
         # 3. Copy what is behind the last sentence.
         self._copy(block, offset, len(block.text), tag, None)
 
@@ -318,16 +325,17 @@ class _Writer:
             self._write(block.escape(outcome.finish.apply(outcome.best.text)))
             return ()
         shown = [replace(word, raw=attributes.get(word.raw or "", word.raw)) for word in sentence.words]
-        text, sentence, spans = with_tags(replace(sentence, words=shown), block, planned.tags, planned.span)
+        sentence = replace(sentence, words=shown)
+        text, sentence, spans = with_tags(sentence, block, planned.tags, planned.span, self._language)
         self._write(text)
         return _details(sentence, planned.block, planned.span[0], spans) if self._options.word_details else ()
 
-    def _note(self, block: Block, span: Span, start: int, *translated: Any) -> None:
+    def _note(self, block: Block, span: Span, start: int, *translated: Any, is_damaged: bool) -> None:
         source = block.origin(span[0]), block.origin(span[1])
         sentence = SentenceTranslation(source, (start, self._length), *(translated or (None,)))
         least = self._options.min_confidence
         is_doubtful = sentence.confidence is not None and least is not None and sentence.confidence < least
-        self._sentences.append(replace(sentence, is_doubtful=is_doubtful))
+        self._sentences.append(replace(sentence, is_doubtful=is_doubtful or is_damaged))
 
     def _copy(self, block: Block, start: int, end: int, first: int, last: int | None) -> int:
         """Copy characters, and the tags from ``first`` up to ``last`` before and between them; return ``last``."""
