@@ -84,7 +84,8 @@ export class KeptBundle {
   async #write(name: string, content: Bytes): Promise<boolean> {
     if (this.#isFull) return false;
     try {
-      await this.store.write(name, content).catch(async () => {
+      await this.store.write(name, content).catch(async (error) => {
+        if (error?.name !== "QuotaExceededError") throw error;
         await this.store.remove(this.name);
         await this.#removeUnused();
         await this.store.write(name, content);
