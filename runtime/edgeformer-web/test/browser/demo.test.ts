@@ -251,6 +251,7 @@ test("a new version of a model takes the place of the old one in the browser's s
       [new URL(PACKAGE, `${server.origin}/`).href, `${other.origin}/`, SENTENCES[0]!] as const,
     );
   await page.goto(server.origin);
+  await status(page, /Ready/); // and its own model is kept
   await page.evaluate((name) => caches.delete(name), "edgeformer");
   for (const bundle of [INT8, EN_FR, INT8]) {
     cpSync(bundle, folder, { recursive: true });
