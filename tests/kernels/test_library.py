@@ -182,7 +182,7 @@ def calls() -> Iterator[tuple[str, str, tuple[Any, ...]]]:
     """Calls of a batch of two sentences, the longest of 3 tokens, with an argument that is wrong: what is said of it,
     the method, and its arguments."""
     rows = SHAPES["post_norm"].rows
-    token, logits, weights = np.array([3, 4]), np.empty((2, rows), np.float32), np.empty((2, 3), np.float32)
+    token, logits, weights = np.array([3, 4]), np.zeros((2, rows), np.float32), np.zeros((2, 3), np.float32)
     read_only, usable, listed = logits.copy(), np.ones((2, 3), np.bool_), np.array([1, 2, 3])
     read_only.flags.writeable = False
     wrong: Any

@@ -10,10 +10,7 @@ import { sentenceSpans } from "../src/text/sentences.js";
 import { finish, finished, repaired } from "../src/text/surface.js";
 import { type SentenceTranslator, TextTranslator } from "../src/text/translator.js";
 import { WORD } from "../src/text/words.js";
-import type { Tokenizer } from "../src/tokenizer/interface.js";
-
-/** A document for tests; its own types are not those of TypeScript's DOM. */
-const { parseHTML }: { parseHTML(html: string): { document: Document } } = await import("linkedom" as string);
+import { MANIFEST, parseHTML, wordTokenizer } from "./models.js";
 
 interface Recorded {
   source: string;
@@ -52,42 +49,12 @@ const FOLDER = new URL("../../../../tests/web/cases/", import.meta.url);
 const cases: Case[] = JSON.parse(readFileSync(new URL("text.json", FOLDER), "utf8"));
 const rules: Rules = JSON.parse(readFileSync(new URL("rules.json", FOLDER), "utf8"));
 
-/** A tokenizer of words, whose ids are their places in a list that grows. */
-function wordTokenizer(): Tokenizer {
-  const known: string[] = [];
-  const id = (word: string) => (known.includes(word) ? known.indexOf(word) : known.push(word) - 1);
-  const words = (text: string) => [...text.matchAll(WORD)];
-  const decode = (ids: readonly number[]) =>
-    ids
-      .map((index) => known[index])
-      .join(" ")
-      .replaceAll(" .", ".")
-      .replaceAll(" !", "!")
-      .replaceAll(" ,", ",")
-      .replaceAll("' ", "'");
-  return {
-    size: 0,
-    encode: (text) => words(text).map(([word]) => id(word)),
-    decode,
-    token: (index) => known[index],
-    tokenId: id,
-    spans: (text) => words(text).map((match) => [match.index, match.index + match[0].length]),
-  };
-}
-
 /** A translator that writes what was recorded. */
 function recorded(sentences: readonly Recorded[], language = "fr"): SentenceTranslator {
   const tokenizer = wordTokenizer();
   const bySource = new Map(sentences.map((sentence) => [sentence.source, sentence]));
   return {
-    manifest: {
-      source_language: "en",
-      target_language: language,
-      max_source_length: 100,
-      max_target_length: 200,
-      traits: { min_confidence: null, needs_period: false },
-      text: { source_prefix: [], source_suffix: ["</s>"] } as never,
-    },
+    manifest: { ...MANIFEST, target_language: language },
     tokenizers: { source: tokenizer, target: tokenizer },
     sentences: async (texts) =>
       texts.map((text) => {

@@ -154,8 +154,8 @@ function inserted(sentence: AlignedSentence, item: Item, text: string, start: nu
     item.start,
     Array.from({ length: words.length + 1 }, (_, index) => index),
   );
-  const before = text.slice(Math.max(start, item.start - 1), item.start);
-  const after = text.slice(item.end, item.end + 1);
+  const before = [...text.slice(Math.max(start, item.start - 2), item.start)].at(-1) ?? "";
+  const [after = ""] = text.slice(item.end, item.end + 2);
   const behindWord = gap > 0 && endsWithLetter(words[gap - 1]!.text);
   const isSpaced = isSpace(before) || (behindWord && !endsAlphanumeric(before));
   const space = gap ? (isSpaced ? " " : "") : (words[0]?.space ?? "");

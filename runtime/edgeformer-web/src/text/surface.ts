@@ -45,6 +45,9 @@ const endsWithWord = (text: string): boolean => /[\p{L}\p{M}\p{N}]$/u.test(text)
 const uniform = (mark: string): string =>
   QUESTIONS.includes(mark) ? "?" : EXCLAMATIONS.includes(mark) ? "!" : mark === "…" ? "…" : ".";
 
+/** The first character of a text; empty if it has none. */
+const firstOf = ([first = ""]: string): string => first;
+
 const isMixed = (word: string): boolean =>
   /\p{Uppercase}/u.test([...word].slice(1).join("")) && /\p{Lowercase}/u.test(word);
 
@@ -59,7 +62,7 @@ export function lowered(text: string): string {
   let small = text.replace(LETTERS, (word) => (isMixed(word) ? word : word.toLowerCase()));
   const first = [...small.matchAll(LETTERS)][0];
   if (first && !isMixed(first[0]))
-    small = small.slice(0, first.index) + small[first.index]!.toUpperCase() + small.slice(first.index + 1);
+    small = small.slice(0, first.index) + initial({ first: firstOf(first[0]).toUpperCase() }, small.slice(first.index));
   return small.length === text.length && small.toUpperCase() === text.toUpperCase() ? small : text;
 }
 
@@ -93,9 +96,9 @@ export function capitals({ isUpper, names }: Finish, text: string): string {
 }
 
 /** Changes the first letter of a text. */
-export function initial({ first }: Finish, text: string): string {
+export function initial({ first }: Pick<Finish, "first">, text: string): string {
   const offset = text.length - trimStart(text).length;
-  return first ? text.slice(0, offset) + first + text.slice(offset + 1) : text;
+  return first ? text.slice(0, offset) + first + text.slice(offset + firstOf(text.slice(offset)).length) : text;
 }
 
 /** Changes a text. */
@@ -148,7 +151,7 @@ function withoutRepeats(source: string, text: string, repeats: number): number {
 /** How many characters of a translation to keep, and the punctuation to add. */
 function punctuation(source: string, text: string, code: string, isMarked: boolean): [number, string] {
   const [wanted, found] = [FINAL.exec(source), FINAL.exec(text)];
-  const isPeriod = found !== null && found[0].length === 1 && uniform(found[0]) === ".";
+  const isPeriod = found !== null && firstOf(found[0]) === found[0] && uniform(found[0]) === ".";
   const ellipsis = wanted ? ELLIPSIS.exec(wanted[0])?.[0] : undefined;
   const clause = /[,;:]$/.test(source) && !wanted ? source.slice(-1) : "";
   // As in "hello", which becomes "Hello?"; a sentence may have no space in some scripts.
@@ -168,9 +171,10 @@ function punctuation(source: string, text: string, code: string, isMarked: boole
  * says nothing: the first word may be one that the target language capitalizes. */
 function firstLetter(source: string, text: string): string {
   const word = [...source.matchAll(LETTERS)][0]?.[0];
-  if (word && isMixed(word) && isLower(word[0]!)) return ""; // "iPhone" begins a sentence as any place
-  const [now, following] = [trimStart(text).slice(0, 1), trimStart(text).slice(1, 2)];
-  const isRaised = isUpper(trimStart(source).slice(0, 1)) && isLower(now) && !isUpper(following);
+  if (word && isMixed(word) && isLower(firstOf(word))) return ""; // "iPhone" begins a sentence as any place
+  const [now = "", following = ""] = trimStart(text);
+  const isRaised = isUpper(firstOf(trimStart(source))) && isLower(now) && !isUpper(following);
+  const raised = now.toUpperCase();
   // Georgian has capitals for whole words only.
-  return isRaised && now.toUpperCase().length === 1 && !/\p{Script=Georgian}/u.test(now) ? now.toUpperCase() : "";
+  return isRaised && raised === firstOf(raised) && !/\p{Script=Georgian}/u.test(now) ? raised : "";
 }
