@@ -56,6 +56,7 @@ class Run:
         checkpoints/initial.safetensors  weights that training started from, if it did not start from random ones
         checkpoints/last.ckpt        the checkpoint to resume from
         checkpoints/step-*.safetensors
+        encoded/                     the text as token ids, until training has finished
     """
 
     def __init__(self, path: Path, recipe: Recipe, info: RunInfo) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+from datetime import timedelta
 
 import torch
 from lightning_fabric import Fabric
+from torch.distributed import ProcessGroup
 
 from edgeformer.config import TrainConfig
+from edgeformer.errors import TrainingError
 from edgeformer.train.stopping import StopReason
 from edgeformer_runtime.engine.cpus import cpu_facts, cpu_flags
 
@@ -51,6 +54,27 @@ def launch(config: TrainConfig) -> Fabric:
     )
     fabric.launch()
     return fabric
+
+
+def waiting_group(fabric: Fabric) -> ProcessGroup | None:
+    """Return what :func:`wait_for_all` needs; ``None`` if there is only one process. To be called on every process."""
+    if fabric.world_size == 1:
+        return None
+    return torch.distributed.new_group(backend="gloo", timeout=timedelta(days=30))
+
+
+def wait_for_all(group: ProcessGroup | None) -> None:
+    """Wait until every process is here, for as long as the first one needs to prepare the text.
+
+    Raises:
+        TrainingError: a process has ended.
+    """
+    if group is None:
+        return
+    try:
+        torch.distributed.barrier(group)
+    except RuntimeError:
+        raise TrainingError("Another process ended before training began; see its output.") from None
 
 
 def agree(fabric: Fabric, reason: StopReason | None) -> StopReason | None:

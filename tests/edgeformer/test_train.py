@@ -229,6 +229,7 @@ def test_accumulated_batches_weigh_every_token_the_same(corpus: Path, tmp_path: 
         max_source_length=model.max_source_length,
         max_target_length=model.max_target_length,
         special=run.special,
+        folder=tmp_path,
     )
     stream = BatchStream(pairs, batch_tokens=128, seed=run.recipe.train.seed, accumulate=4)
     tokens = 0

@@ -118,7 +118,7 @@ def translate_file(
                 count += sizes[number]
                 progress(count, total)
         if file_sha256(input_file) != job["input"]:
-            raise ConfigError(f"`{input_file}` changed while it was translated; delete `{folder.path}` and start again.")
+            raise ConfigError(f"`{input_file}` was changed meanwhile; delete `{folder.path}` and start again.")
         with atomic_file(output_file) as file:
             file.writelines(folder.read(number) for number in range(len(sizes)))
     return doubts
