@@ -9,27 +9,25 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from io import SEEK_END, BufferedReader, BytesIO, RawIOBase
+from io import BytesIO
 from itertools import chain, compress, zip_longest
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer.errors import DataError
+from edgeformer_runtime.cli.text_input import decoded_blocks
 from edgeformer_runtime.files import checked_members
 
 Pair = tuple[str, str]
 """A source sentence and its target sentence."""
 
-MIN_EXPANDED_BYTES = 1 << 28
 MAX_MEMBERS = 100_000
 """Files of an archive."""
-MAX_EXPANSION = 100
-"""A file may expand to this many times its size, or to :data:`MIN_EXPANDED_BYTES`; text expands about fivefold."""
 
 _ZIP_MEMBER = re.compile(r"(?P<archive>.+\.zip):(?P<member>.+)", re.IGNORECASE | re.DOTALL)
 
@@ -129,22 +127,12 @@ def iterate_lines(file: str | Path) -> Iterator[str]:
     r"""Lines of a UTF-8 file, including empty lines; only ``\n`` and ``\r\n`` end a line; a byte-order mark is dropped.
 
     Raises:
-        DataError: the file is missing, damaged or not UTF-8.
+        DataError: the file is missing or damaged, or a line is not UTF-8 or has more than ``MAX_LINE_BYTES``.
     """
     if str(file).lower().endswith(".zip"):
         raise DataError(f"`{file}` is an archive; name the file inside it as `{file}:member`.")
     with opened(file) as stream:
-        for number, content in enumerate(stream, start=1):
-            line = content.removeprefix(b"\xef\xbb\xbf") if number == 1 else content
-            try:
-                text = line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                byte = f"0x{line[error.start]:02x}"
-                raise DataError(
-                    f"`{file}` must be UTF-8, but line {number:,} has byte {byte} ({error.reason}); convert the file."
-                ) from None
-            if text:
-                yield text.removesuffix("\n").removesuffix("\r")
+        yield from chain.from_iterable(decoded_blocks(stream.read, str(file)))
 
 
 def written_lines(lines: Iterable[str]) -> bytes:
@@ -162,7 +150,7 @@ def content_sha256(file: str | Path, content: bytes | None = None) -> str:
 
 
 @contextmanager
-def opened(file: str | Path, content: bytes | None = None) -> Iterator[BinaryIO]:
+def opened(file: str | Path, content: bytes | None = None) -> Iterator[IO[bytes] | gzip.GzipFile]:
     """Open a file, which is decompressed if its name ends in ``.gz``, or a member given as ``archive.zip:member``.
 
     Args:
@@ -170,27 +158,22 @@ def opened(file: str | Path, content: bytes | None = None) -> Iterator[BinaryIO]
         content: its bytes, if they are not on the disk.
 
     Raises:
-        DataError: the file or the member is missing or damaged, or expands to more than text does.
+        DataError: the file or the member is missing or damaged.
     """
-    name = str(file)
     try:
-        with ExitStack() as stack:
-            if match := _ZIP_MEMBER.fullmatch(name):
-                archive = stack.enter_context(zipfile.ZipFile(match["archive"]))
+        if match := _ZIP_MEMBER.fullmatch(str(file)):
+            with zipfile.ZipFile(match["archive"]) as archive:
                 if match["member"] not in archive.namelist():
                     members = ", ".join(name for name in archive.namelist()[:8] if not name.endswith("/"))
                     raise DataError(
                         f"`{match['archive']}` has no member `{match['member']}`; it holds {members or 'nothing'}."
                     )
                 checked_members(archive, MAX_MEMBERS)
-                packed = stack.enter_context(archive.open(match["member"]))
-                yield _expanded(packed, archive.getinfo(match["member"]).compress_size, file)
-            else:
-                plain = stack.enter_context(Path(file).open("rb")) if content is None else BytesIO(content)
-                size = plain.seek(0, SEEK_END)
-                plain.seek(0)
-                is_packed = name.lower().endswith(".gz")
-                yield _expanded(gzip.GzipFile(fileobj=plain), size, file) if is_packed else plain
+                with archive.open(match["member"]) as packed:
+                    yield packed
+            return
+        with Path(file).open("rb") if content is None else BytesIO(content) as plain:
+            yield gzip.GzipFile(fileobj=plain) if str(file).lower().endswith(".gz") else plain
     except IsADirectoryError:
         raise DataError(f"`{file}` is a folder; give the files in it.") from None
     except FileNotFoundError:
@@ -202,33 +185,6 @@ def opened(file: str | Path, content: bytes | None = None) -> Iterator[BinaryIO]
         raise DataError(f"`{file}` is damaged: {error}. Fetch it again.") from None
     except (OSError, RuntimeError, NotImplementedError) as error:  # unreadable; encrypted; unknown compression
         raise DataError(f"`{file}` cannot be read: {error}.") from None
-
-
-class _Limited(RawIOBase):
-    """A compressed stream that may expand to as much as text does."""
-
-    def __init__(self, packed: gzip.GzipFile | IO[bytes], size: int, name: str | Path) -> None:
-        self._packed, self._size, self._name = packed, size, name
-        self._limit = self._left = max(MIN_EXPANDED_BYTES, MAX_EXPANSION * size)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        content = self._packed.read(len(buffer))
-        self._left -= len(content)
-        if self._left < 0:
-            raise DataError(
-                f"`{self._name}` has {self._size:,} bytes, but expands to more than {self._limit:,}, as text does not; "
-                "check where it comes from, or expand it yourself."
-            )
-        buffer[: len(content)] = content
-        return len(content)
-
-
-def _expanded(packed: gzip.GzipFile | IO[bytes], size: int, name: str | Path) -> BufferedReader:
-    """Read a compressed stream of ``size`` bytes."""
-    return BufferedReader(_Limited(packed, size, name), 1 << 20)
 
 
 def _split_columns(line: str, number: int, file: str | Path) -> Pair:

@@ -161,6 +161,11 @@ class Run:
         return self.path / CHECKPOINT_FOLDER
 
     @property
+    def encoded(self) -> Path:
+        """Folder of the text as token ids."""
+        return self.path / "encoded"
+
+    @property
     def initial_path(self) -> Path:
         """File of the weights that training starts from; missing if they are random."""
         return self.checkpoints / INITIAL_FILE

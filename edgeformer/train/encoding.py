@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 
@@ -15,18 +17,7 @@ from edgeformer.run.folder import Run
 from edgeformer_runtime.bundle.open import file_sha256
 from edgeformer_runtime.files import staged_folder
 
-FOLDER = "encoded"
-"""In the run folder until training has finished."""
-_PARTS = ("train", "valid")
-
-
-class _Index(msgspec.Struct, frozen=True):
-    """Content of ``index.json``."""
-
-    key: str
-    """Hash of all that the ids depend on."""
-    files: dict[str, str]
-    """SHA-256 of each file."""
+_PARTS, _INDEX = ("train", "valid"), "index.json"
 
 
 def encode_corpus(run: Run, corpus: ParallelCorpus, model: EncoderDecoder) -> None:
@@ -35,13 +26,10 @@ def encode_corpus(run: Run, corpus: ParallelCorpus, model: EncoderDecoder) -> No
     Raises:
         DataError: no pair of a part fits the model, or the files cannot be written.
     """
-    path, key = run.path / FOLDER, _key(run, corpus, model)
-    try:
-        index = msgspec.json.decode((path / "index.json").read_bytes(), type=_Index)
-        if index.key == key and all(file_sha256(path / name) == sha256 for name, sha256 in index.files.items()):
+    path, key = run.encoded, _key(run, corpus, model)
+    with suppress(OSError, msgspec.DecodeError, UnicodeDecodeError):  # if it is damaged, it is written again
+        if msgspec.json.decode((path / _INDEX).read_bytes()) == _index(path, key):
             return
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-        pass  # there is none, or it is damaged: it is written again from the text
     shutil.rmtree(path, ignore_errors=True)
     try:
         with staged_folder(path) as folder:
@@ -56,8 +44,7 @@ def encode_corpus(run: Run, corpus: ParallelCorpus, model: EncoderDecoder) -> No
                     special=run.special,
                     folder=folder / part,
                 )
-            files = {str(file.relative_to(folder)): file_sha256(file) for file in folder.glob("*/*")}
-            (folder / "index.json").write_bytes(msgspec.json.encode(_Index(key, files)))
+            (folder / _INDEX).write_bytes(msgspec.json.encode(_index(folder, key)))
     except OSError as error:
         raise DataError(
             f"`{path}` cannot be written: {error.strerror}. It needs about as much space as the text; free some, and "
@@ -67,13 +54,13 @@ def encode_corpus(run: Run, corpus: ParallelCorpus, model: EncoderDecoder) -> No
 
 def open_encoded(run: Run) -> tuple[EncodedPairs, EncodedPairs]:
     """Map the pairs for training and for validation."""
-    train, valid = (EncodedPairs.open(run.path / FOLDER / part, run.special) for part in _PARTS)
+    train, valid = (EncodedPairs.open(run.encoded / part, run.special) for part in _PARTS)
     return train, valid
 
 
-def remove_encoded(run: Run) -> None:
-    """Remove the files, which can be written again."""
-    shutil.rmtree(run.path / FOLDER, ignore_errors=True)
+def _index(folder: Path, key: str) -> dict[str, str]:
+    """Return what the ids depend on, and the hash of each file."""
+    return {"key": key, **{f"{file.parent.name}/{file.name}": file_sha256(file) for file in folder.glob("*/*")}}
 
 
 def _key(run: Run, corpus: ParallelCorpus, model: EncoderDecoder) -> str:

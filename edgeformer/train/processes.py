@@ -8,12 +8,15 @@ from datetime import timedelta
 
 import torch
 from lightning_fabric import Fabric
-from torch.distributed import ProcessGroup
+from lightning_fabric.strategies import DDPStrategy
 
 from edgeformer.config import TrainConfig
 from edgeformer.errors import TrainingError
 from edgeformer.train.stopping import StopReason
 from edgeformer_runtime.engine.cpus import cpu_facts, cpu_flags
+
+_PATIENCE = timedelta(days=30)
+"""Processes wait for the first one, which prepares the text and validates alone; torchrun ends them if one fails."""
 
 
 def process_rank() -> int:
@@ -47,7 +50,7 @@ def launch(config: TrainConfig) -> Fabric:
     local_processes = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
     fabric = Fabric(
         accelerator="cuda" if torch.cuda.is_available() else "cpu",
-        strategy="ddp" if processes > 1 else "auto",
+        strategy=DDPStrategy(timeout=_PATIENCE) if processes > 1 else "auto",
         devices=local_processes,
         num_nodes=processes // local_processes,
         precision="bf16-mixed" if uses_bf16(config) else "32-true",
@@ -56,23 +59,14 @@ def launch(config: TrainConfig) -> Fabric:
     return fabric
 
 
-def waiting_group(fabric: Fabric) -> ProcessGroup | None:
-    """Return what :func:`wait_for_all` needs; ``None`` if there is only one process. To be called on every process."""
-    if fabric.world_size == 1:
-        return None
-    return torch.distributed.new_group(backend="gloo", timeout=timedelta(days=30))
-
-
-def wait_for_all(group: ProcessGroup | None) -> None:
+def wait_for_all(fabric: Fabric) -> None:
     """Wait until every process is here, for as long as the first one needs to prepare the text.
 
     Raises:
         TrainingError: a process has ended.
     """
-    if group is None:
-        return
     try:
-        torch.distributed.barrier(group)
+        fabric.barrier()
     except RuntimeError:
         raise TrainingError("Another process ended before training began; see its output.") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,6 @@ import msgspec
 import torch
 from lightning_fabric import Fabric
 from rich.console import Console
-from torch.distributed import ProcessGroup
 
 from edgeformer.config import Recipe, with_warmup
 from edgeformer.data.augment.load import load_with_copies
@@ -26,14 +26,18 @@ from edgeformer.run.info import RunInfo, Validation, library_versions
 from edgeformer.run.weights import load_weights
 from edgeformer.train.checkpoints.averaging import write_final_model
 from edgeformer.train.checkpoints.checkpoint import TrainingState
-from edgeformer.train.checkpoints.resume import limit_of_finished, require_checkpoint, resumable_recipe
+from edgeformer.train.checkpoints.resume import (
+    limit_of_finished,
+    require_checkpoint,
+    resumable_recipe,
+)
 from edgeformer.train.cpu import prepare_for_cpu
-from edgeformer.train.encoding import encode_corpus, open_encoded, remove_encoded
+from edgeformer.train.encoding import encode_corpus, open_encoded
 from edgeformer.train.initial import start_from
 from edgeformer.train.loop import build_optimizer, run_updates
 from edgeformer.train.loss import Objective
 from edgeformer.train.pretrain_checks import installed_checks, run_checks
-from edgeformer.train.processes import launch, process_rank, uses_bf16, wait_for_all, waiting_group, world_size
+from edgeformer.train.processes import launch, process_rank, uses_bf16, wait_for_all, world_size
 from edgeformer.train.report.display import TrainingDisplay
 from edgeformer.train.report.metrics import MetricsLog
 from edgeformer.train.schedule import plan
@@ -123,31 +127,21 @@ def train(
         torch.set_num_threads(recipe.train.threads)
 
     fabric = launch(recipe.train)
-    waiting = waiting_group(fabric)
     corpus = load_with_copies(recipe, data_dir) if is_first else None  # the others map its token ids
-    if corpus is not None and run is None:
-        run = _create(out, recipe, corpus, console, init, export_check=export_check)
-    elif corpus is not None and run is not None and run.info.provenance.get("sha256") != corpus.provenance.sha256:
-        raise CheckpointError(
-            f"Run `{out}` was trained on different text from what is there now; provide the same files with --data."
-        )
-    wait_for_all(waiting)
+    if corpus is not None:
+        run = run or _create(out, recipe, corpus, console, init, export_check=export_check)
+        if run.info.provenance.get("sha256") != corpus.provenance.sha256:
+            raise CheckpointError(f"Run `{out}` was trained on different text; provide the same files with --data.")
+    wait_for_all(fabric)
     run = run or Run.open(out)
     with locked_folder(run.path) if is_first else nullcontext():
         if resume and is_first:
             clear_stale(run.checkpoints)
             run.write_recipe()
-        return _train(run, corpus, resume, fabric, waiting, console)
+        return _train(run, corpus, resume, fabric, console)
 
 
-def _train(
-    run: Run,
-    corpus: ParallelCorpus | None,
-    resume: bool,
-    fabric: Fabric,
-    waiting: ProcessGroup | None,
-    console: Console,
-) -> TrainResult:
+def _train(run: Run, corpus: ParallelCorpus | None, resume: bool, fabric: Fabric, console: Console) -> TrainResult:
     """Train a run that exists, from its beginning or from its checkpoint; only the first process has the corpus."""
     config = run.recipe.train
     torch.manual_seed(config.seed)
@@ -158,7 +152,7 @@ def _train(
         check_model(model)  # its code may have changed since
     if corpus is not None:
         encode_corpus(run, corpus, model)
-    wait_for_all(waiting)
+    wait_for_all(fabric)
     pairs, valid = open_encoded(run)
     fabric.to_device(model)
     training = _Training(
@@ -315,7 +309,7 @@ def _finish(training: _Training) -> None:
     state = training.state
     figures = write_final_model(training.run, state.model, training.validator, state.progress.validations)
     training.display.final(figures, training.run.info.averaged_steps)
-    remove_encoded(training.run)
+    shutil.rmtree(training.run.encoded, ignore_errors=True)
 
 
 def _create(

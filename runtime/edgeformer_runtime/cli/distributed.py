@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import islice
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,16 +101,12 @@ def translate_file(
     job = {"bundle": workers.manifest_sha256, "input": file_sha256(input_file), **settings}
     with line_blocks((), input_file) as read:
         sizes = [len(lines) for lines in read]
-    total = sum(sizes)
-    doubts = Doubts()
+    total, doubts = sum(sizes), Doubts()
     with block_folder(output_file, job) as folder, counting("lines") as progress:
         done = folder.done(len(sizes))
         count = sum(sizes[number] for number in done)
         progress(count, total)
-        with (
-            line_blocks((), input_file) as read,
-            closing(workers.map(work, _remaining(islice(read, len(sizes)), done))) as outputs,
-        ):
+        with line_blocks((), input_file) as read, closing(workers.map(work, _remaining(read, sizes, done))) as outputs:
             for number, output in outputs:
                 output.tell()
                 folder.write(number, output.text.encode())
@@ -124,10 +120,8 @@ def translate_file(
     return doubts
 
 
-def _remaining(blocks: Iterable[list[str]], done: Container[int]) -> Iterator[tuple[int, Block]]:
+def _remaining(blocks: Iterable[list[str]], sizes: Sequence[int], done: Container[int]) -> Iterator[tuple[int, Block]]:
     """Numbered blocks of lines without those that are done."""
-    first = 0
-    for number, lines in enumerate(blocks):
+    for number, (lines, end) in enumerate(zip(blocks, accumulate(sizes), strict=False)):
         if number not in done:
-            yield number, Block(first, lines)
-        first += len(lines)
+            yield number, Block(end - len(lines), lines)
