@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain, islice, pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,7 +132,7 @@ class EncodedPairs:
                     if len(source) <= max_source_length and len(target) - 1 <= max_target_length
                 ]
                 both = Ragged.from_sequences([ids for index in fitting for ids in (sources[index], targets[index])])
-                arrays = {
+                arrays: dict[str, NDArray[Any]] = {
                     "ids": both.flat,
                     "start": both.start + length,
                     "length": both.length,
