@@ -92,7 +92,7 @@ def train(
     """Train a model, or continue training it.
 
     On CPU, an interrupted and resumed run ends with the same bits as an uninterrupted one. Under ``torchrun``, several
-    processes share each update; only the first one writes.
+    processes share each update; only the first one reads the text and writes.
 
     Args:
         recipe: what to train; may be ``None`` when resuming.

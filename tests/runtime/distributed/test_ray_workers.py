@@ -112,13 +112,13 @@ class InThisProcess:
     manifest_sha256 = "0"
 
     def map(
-        self, work: Callable[[None, Block], BlockOutput], blocks: Iterable[tuple[int, Block]]
+        self, work: Callable[[object, Block], BlockOutput], blocks: Iterable[tuple[int, Block]]
     ) -> Generator[tuple[int, BlockOutput], None, None]:
         for number, block in blocks:
             yield number, work(None, block)
 
 
-def shouted(translator: None, block: Block) -> BlockOutput:
+def shouted(translator: object, block: Block) -> BlockOutput:
     return BlockOutput("".join(f"{block.first + number} {line.upper()}\n" for number, line in enumerate(block[1])), [])
 
 
@@ -129,7 +129,7 @@ def on_a_cluster(source: Path, output: Path) -> None:
 
 def locally(source: Path, output: Path) -> None:
     with line_blocks((), source) as blocks, _writer(output) as write:
-        _write_blocks(None, shouted, blocks, write)
+        _write_blocks(mock.Mock(), shouted, blocks, write)
 
 
 class TestMemory:
@@ -152,7 +152,7 @@ class TestMemory:
         assert peaks[2] - peaks[1] < 60_000  # two bytes a line
 
     def test_a_file_that_changes_meanwhile_is_refused(self, source: Path) -> None:
-        def change(translator: None, block: Block) -> BlockOutput:
+        def change(translator: object, block: Block) -> BlockOutput:
             with source.open("a", encoding="utf-8") as file:
                 file.write("more\n" * 1000)
             return shouted(translator, block)
