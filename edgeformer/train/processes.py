@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.strategies import DDPStrategy
+from lightning_fabric.strategies.ddp import DDPStrategy
 
 from edgeformer.config import TrainConfig
 from edgeformer.errors import TrainingError

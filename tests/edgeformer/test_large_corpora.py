@@ -156,7 +156,7 @@ def test_equal_hashes_do_not_change_the_split(
 ) -> None:
     """Sentences with equal hashes are ranked by their text, as they always were."""
     valid_size, test_size = held_out
-    digest = filters._digest
+    digest: Callable[[str, bytes], bytes] = filters._digest
 
     def weak(source: str, key: bytes) -> bytes:
         return (int.from_bytes(digest(source, key)) % 2**bits).to_bytes(8)
