@@ -159,7 +159,7 @@ def test_equal_hashes_do_not_change_the_split(
     digest: Callable[[str, bytes], bytes] = filters._digest
 
     def weak(source: str, key: bytes) -> bytes:
-        return (int.from_bytes(digest(source, key)) % 2**bits).to_bytes(8)
+        return (int.from_bytes(digest(source, key)) % (1 << bits)).to_bytes(8)
 
     ranked = sorted({source for source, _ in pairs}, key=lambda source: (weak(source, b""), source))
     with mock.patch.object(filters, "_digest", lambda source, key: weak(source, b"")):

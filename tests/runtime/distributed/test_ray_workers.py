@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from unittest import mock
 
@@ -150,6 +151,26 @@ class TestMemory:
             expected = b"".join(b"%d LINE %d\n" % (number, number) for number in range(count))
             assert (tmp_path / "out").read_bytes() == expected
         assert peaks[2] - peaks[1] < 60_000  # two bytes a line
+
+    def test_what_an_interruption_left_is_done_and_nothing_twice(self, source: Path) -> None:
+        seen: list[int] = []
+
+        def stop(translator: object, block: Block) -> BlockOutput:
+            if len(seen) == 5:
+                raise KeyboardInterrupt
+            seen.append(block.first)
+            return shouted(translator, block)
+
+        for _ in range(2):
+            with (
+                mock.patch.object(ray_workers.RayWorkers, "of", return_value=InThisProcess()),
+                suppress(KeyboardInterrupt),
+            ):
+                translate_file(mock.Mock(), {}, None, stop, source, source.with_name("out"), {})
+            assert seen == [512 * number for number in range(5)]
+        on_a_cluster(source, source.with_name("out"))
+        expected = "".join(f"{number} {line.upper()}\n" for number, line in enumerate(LINES))
+        assert source.with_name("out").read_text(encoding="utf-8") == expected
 
     def test_a_file_that_changes_meanwhile_is_refused(self, source: Path) -> None:
         def change(translator: object, block: Block) -> BlockOutput:
