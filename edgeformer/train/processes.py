@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
+from datetime import timedelta
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.strategies.ddp import DDPStrategy
 
 from edgeformer.config import TrainConfig
+from edgeformer.errors import TrainingError
 from edgeformer.train.gpu import LaterRead
 from edgeformer.train.stopping import StopReason
 from edgeformer_runtime.engine.cpus import cpu_facts, cpu_flags
+
+_PATIENCE = timedelta(days=30)
+"""Processes wait for the first one, which prepares the text and validates alone; torchrun ends them if one fails."""
 
 
 def process_rank() -> int:
@@ -48,13 +54,25 @@ def launch(config: TrainConfig) -> Fabric:
     local_processes = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
     fabric = Fabric(
         accelerator="cuda" if torch.cuda.is_available() else "cpu",
-        strategy="ddp" if processes > 1 else "auto",
+        strategy=DDPStrategy(timeout=_PATIENCE) if processes > 1 else "auto",
         devices=local_processes,
         num_nodes=processes // local_processes,
         precision="bf16-mixed" if uses_bf16(config) else "32-true",
     )
     fabric.launch()
     return fabric
+
+
+def wait_for_all(fabric: Fabric) -> None:
+    """Wait until every process is here, for as long as the first one needs to prepare the text.
+
+    Raises:
+        TrainingError: a process has ended.
+    """
+    try:
+        fabric.barrier()
+    except RuntimeError:
+        raise TrainingError("Another process ended before training began; see its output.") from None
 
 
 class Agreement:

@@ -21,7 +21,7 @@ TRAINING = {"torch", "onnx", "onnxscript", "onnx_ir", "onnxsim", "babel", "light
 SERVER = {"h11", "markdown_it", "starlette", "uvicorn", "prometheus_client"}
 OPTIONAL = {
     "engine/kernel_session.py": {"edgeformer_kernels"},
-    "distributed/ray_workers.py": {"pyarrow", "ray"},
+    "distributed/ray_workers.py": {"ray"},
     "tokenizer/moses.py": {"regex", "sacremoses", "subword_nmt"},
     "tokenizer/sentencepiece.py": {"sentencepiece"},
     "text/segmentation.py": {"sentencex"},
