@@ -3,6 +3,7 @@
 # make test-all  lint, types and every test
 # make lint      lint and types alone
 # make bench     presets with random weights against CTranslate2, torch and Optimum; options in BENCH_ARGS
+# make gpu       tests, training, parity and decoding speed on a GPU, in five minutes; in small without one; options in GPU_ARGS
 # make optimum   an environment of its own for Optimum, which make bench then measures too
 # make attack    damaged bundles and models, hostile texts, requests and clients: 10,000 of each, or CASES; hours
 # make kernels-wheels   wheels of the kernels for Linux, macOS and Windows, in dist/
@@ -13,18 +14,20 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+ENGINE ?= $(if $(shell command -v nvidia-smi),gpu,cpu)
 READY := $(VENV)/.ready
 KERNELS := $(VENV)/.kernels
 DEMO ?= runs/demo
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+GPU_ARGS ?=
 CASES ?= 10000
 OPTIMUM ?= runs/optimum
 HELD_OUT := --source $(DEMO)/data/test.en --reference $(DEMO)/data/test.fr --beam 1 --threads 1
 WEB := runtime/edgeformer-web
 ONNXRUNTIME_WEB := onnxruntime-web@1.30.0
 
-.PHONY: demo test test-all test-slow pytest lint types bench optimum attack kernels-wheels web web-package docs demo-page clean
+.PHONY: demo test test-all test-slow pytest lint types bench gpu optimum attack kernels-wheels web web-package docs demo-page clean
 
 demo: $(READY) $(KERNELS)
 	@test ! -e $(DEMO) || test -e $(DEMO)/.demo || { echo "$(DEMO) was not made by the demo; choose another DEMO"; exit 1; }
@@ -70,6 +73,9 @@ types: $(READY)
 bench: $(READY) $(KERNELS)
 	$(BIN)/python -m edgeformer_bench.presets $(if $(wildcard $(OPTIMUM)/.ready),--optimum-python $(OPTIMUM)/bin/python) $(BENCH_ARGS)
 
+gpu: $(READY)
+	$(BIN)/python -m edgeformer_bench.gpu $(GPU_ARGS)
+
 KERNELS_TARGETS := x86_64-linux aarch64-linux x86_64-macos aarch64-macos x86_64-windows
 
 kernels-wheels: $(READY)
@@ -103,7 +109,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "edgeformer needs Python 3.11 or newer; try: make PYTHON=python3.12")'
 	@echo "Setting up $(VENV) (once; this downloads torch and onnxruntime)"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[cpu,train,export,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(ENGINE),train,export,dev]'
 	@touch $@
 
 $(KERNELS): $(READY) $(wildcard runtime/edgeformer-kernels/src/* runtime/edgeformer-kernels/*.py)

@@ -150,8 +150,13 @@ class TrainConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     """Decoupled weight decay (AdamW)."""
     clip_norm: Real = 1.0
     """Maximum gradient norm; 0 disables clipping."""
+    loss_mean: Literal["tokens", "padded_length"] = "tokens"
+    """How the losses of tokens are averaged: over all true target tokens of an update; or, as in
+    ``MaskedSoftmaxCELoss`` of "Dive into Deep Learning", over the padded length of each sentence, whose means are
+    summed, so that a token counts more in a batch of short sentences. Reported losses are per true token."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of the forward and backward pass; weights are always kept in fp32."""
+    """Arithmetic of the forward and backward pass; weights are always kept in fp32. On a GPU, factors of fp32 matrix
+    products are rounded to TF32, and recurrent layers of torch compute in fp32."""
     validate_every: PositiveCount = 500
     """Number of updates between validations; each validation writes a checkpoint."""
     validate_sentences: Count = 500

@@ -42,6 +42,10 @@ def pytest_configure(config: pytest.Config) -> None:
         derandomize="CI" in os.environ,
     )
     settings.load_profile("any machine")
+    if (device := config.getoption("--device")) != "cpu":
+        from tests.cuda import refuse_unusable
+
+        refuse_unusable(device)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -74,14 +78,8 @@ def no_models_of_ones_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture(scope="session")
 def device(request: pytest.FixtureRequest) -> str:
-    """Device of the bundles under test; skips the test if onnxruntime cannot use it."""
-    name = str(request.config.getoption("--device"))
-    if name == "cuda":
-        from tests.cuda import cuda_problem
-
-        if problem := cuda_problem():
-            pytest.skip(problem)
-    return name
+    """Device of the bundles under test."""
+    return str(request.config.getoption("--device"))
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ import pytest
 
 from edgeformer_runtime.engine.graphs import rows_graph
 from edgeformer_runtime.engine.onnx_session import PROVIDERS
+from edgeformer_runtime.precision import PRECISIONS, Precision
 
 WIDE = {"d_model": 128, "d_ff": 256, "heads": 4}
 """Sizes of small models whose caches CUDA can write in place: heads of width 32."""
@@ -30,6 +31,18 @@ def cuda_problem() -> str:
         ort.preload_dlls()
         graph = ort.InferenceSession(rows_graph("float32"), options, providers=[provider])
     return "" if graph.get_providers()[0] == provider else "CUDA does not start on this machine"
+
+
+def refuse_unusable(device: str) -> None:
+    """End the tests if they were asked to run on a device that cannot be used, instead of skipping them all."""
+    if device == "cuda" and (problem := cuda_problem()):
+        raise pytest.UsageError(f"--device cuda was given, but {problem}")
+
+
+def skip_unless_supported(precision: Precision, device: str) -> None:
+    """Skip a test of a precision for which a device has no kernels."""
+    if device not in PRECISIONS[precision].devices:
+        pytest.skip(f"{precision} graphs do not run on {device}")
 
 
 def sizes(variant: str, device: str) -> Mapping[str, Any]:

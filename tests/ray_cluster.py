@@ -41,7 +41,7 @@ class Cluster(NamedTuple):
                 if folder.name.isdigit():
                     stat = (folder / "stat").read_text(encoding="utf-8", errors="replace")
                     parents[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
-                    if b"ray::MapWorker" in (folder / "cmdline").read_bytes():
+                    if b"ray::_Worker" in (folder / "cmdline").read_bytes():
                         found.append(int(folder.name))
             except (FileNotFoundError, ProcessLookupError):  # it has ended
                 continue

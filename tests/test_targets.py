@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import msgspec
@@ -72,6 +73,7 @@ class Case:
             max_source_length=self.model.max_source_length,
             max_target_length=self.model.max_target_length,
             special=self.run.special,
+            folder=Path(mkdtemp(dir=self.run.path.parent)),
         )
 
 

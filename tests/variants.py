@@ -100,6 +100,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "output_bias": True,
         "tied_embeddings": "all",
     },
+    "attention_encoder": {
+        "family": "transformer",
+        **SMALL,
+        "norm": "pre",
+        "encoder_attention_only": True,
+        "tied_embeddings": "all",
+    },
     "output_bias": {"family": "transformer", **SMALL, "output_bias": True, "tied_embeddings": "all"},
     "ssru": {"family": "ssru", **SMALL, "norm": "pre", "tied_embeddings": "all"},
     "lstm": {"family": "lstm", **SMALL_LSTM, "hidden_size": 24},

@@ -28,7 +28,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             OSError: there is no such process, or this is not Linux.
         """
-        status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
         lines = dict(line.split(":", 1) for line in status.splitlines())
         if "VmRSS" not in lines:
             raise ProcessLookupError(f"process {pid} has ended")

@@ -66,7 +66,7 @@ def _errors_as_sentences() -> Iterator[None]:
     except EdgeformerError as error:
         echo(f"Error: {error}", err=True)
     except ModuleNotFoundError as error:
-        extra = _EXTRA_OF_MODULE.get((error.name or "").partition(".")[0])
+        extra = EXTRA_OF_MODULE.get((error.name or "").partition(".")[0])
         if extra is None:
             raise
         echo(f"Error: {missing_package('This command', error.name, extra)}", err=True)
@@ -115,17 +115,23 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-_EXTRA_OF_MODULE = {
+EXTRA_OF_MODULE = {
     "babel": "train",
+    "google": "import",
     "huggingface_hub": "import",
     "lightning_fabric": "train",
+    "lxml": "text",
+    "matplotlib": "plot",
     "onnx": "export",
     "onnx_ir": "export",
+    "onnxruntime": "cpu",
     "onnxscript": "export",
     "onnxsim": "export",
+    "packaging": "import",
     "requests": "train",
     "sacrebleu": "eval",
     "safetensors": "train",
+    "sentencepiece": "import",
     "torch": "train",
     "yaml": "import",
     "zstandard": "import",

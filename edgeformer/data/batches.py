@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import chain, islice, pairwise
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +20,12 @@ from edgeformer_runtime.tokenizer import Tokenizer
 Ids = NDArray[np.int64]
 
 
+_BLOCK = 10_000
+"""Pairs that are tokenized at a time."""
+_FILES = {"ids": "<i4", "start": "<i8", "length": "<i4", "kept": "<i8", "too_long": "<i8"}
+"""Files of encoded pairs, and their dtypes: the tokens of each source and its target in turns, the index of the first
+token and the number of tokens of each of these sequences, the index of each pair in the text, and pairs dropped from
+each block."""
 NO_LABEL = -1
 """Label of tokens that do not count in the loss."""
 
@@ -46,15 +55,15 @@ class Ragged:
     """The concatenated sequences."""
     start: Ids
     """Index of each sequence's first element."""
-    length: Ids
+    length: NDArray[np.int32]
     """Length of each sequence."""
 
     @classmethod
     def from_sequences(cls, sequences: Sequence[Sequence[int]]) -> Ragged:
         """Concatenate sequences."""
-        length = np.fromiter(map(len, sequences), np.int64, len(sequences))
-        flat = np.fromiter((token for ids in sequences for token in ids), np.int32, int(length.sum()))
-        return cls(flat, np.cumsum(length) - length, length)
+        length = np.fromiter(map(len, sequences), np.int32, len(sequences))
+        flat = np.fromiter(chain.from_iterable(sequences), np.int32, int(length.sum()))
+        return cls(flat, np.cumsum(length, dtype=np.int64) - length, length)
 
     def padded(self, rows: Ids, pad_id: int) -> Ids:
         """Return the given sequences as ``(len(rows), longest)``, int64, padded at the end."""
@@ -68,7 +77,7 @@ class Ragged:
 
 @dataclass(frozen=True)
 class EncodedPairs:
-    """Tokenized sentence pairs that fit the model."""
+    """Tokenized sentence pairs that fit the model, mapped from files, which all processes of a machine share."""
 
     source: Ragged
     """Each source with its end token."""
@@ -84,15 +93,18 @@ class EncodedPairs:
     @classmethod
     def encode(
         cls,
-        pairs: Sequence[tuple[str, str]],
+        pairs: Iterable[tuple[str, str]],
         source_tokenizer: Tokenizer,
         target_tokenizer: Tokenizer,
         *,
         max_source_length: int,
         max_target_length: int,
         special: SpecialTokens,
+        folder: Path,
     ) -> EncodedPairs:
         """Tokenize pairs and drop those that are too long for the model, counting the end token.
+
+        Memory has one block of pairs at a time.
 
         Args:
             pairs: sources and targets.
@@ -101,30 +113,50 @@ class EncodedPairs:
             max_source_length: in tokens.
             max_target_length: in tokens.
             special: ids of the special tokens, and what every target begins with.
+            folder: an empty folder for the files.
 
         Raises:
             DataError: no pair fits.
+            OSError: a file cannot be written.
         """
-        sources = source_tokenizer.encode_batch([source for source, _ in pairs], special_tokens=True)
-        encoded = target_tokenizer.encode_batch([target for _, target in pairs], special_tokens=True)
-        targets = [[*special.start, *ids] for ids in encoded]
-        kept = [
-            index
-            for index, (source, target) in enumerate(zip(sources, targets, strict=True))
-            if len(source) <= max_source_length and len(target) - 1 <= max_target_length
-        ]
+        iterator, read, length, kept = iter(pairs), 0, 0, 0
+        with ExitStack() as stack:
+            files = {name: stack.enter_context((folder / name).open("wb")) for name in _FILES}
+            while block := list(islice(iterator, _BLOCK)):
+                sources = source_tokenizer.encode_batch([source for source, _ in block], special_tokens=True)
+                encoded = target_tokenizer.encode_batch([target for _, target in block], special_tokens=True)
+                targets = [[*special.start, *ids] for ids in encoded]
+                fitting = [
+                    index
+                    for index, (source, target) in enumerate(zip(sources, targets, strict=True))
+                    if len(source) <= max_source_length and len(target) - 1 <= max_target_length
+                ]
+                both = Ragged.from_sequences([ids for index in fitting for ids in (sources[index], targets[index])])
+                arrays: dict[str, NDArray[Any]] = {
+                    "ids": both.flat,
+                    "start": both.start + length,
+                    "length": both.length,
+                    "kept": np.array(fitting, np.int64) + read,
+                    "too_long": np.array([len(block) - len(fitting)]),
+                }
+                for name, file in files.items():
+                    file.write(arrays[name].astype(_FILES[name]).tobytes())
+                read, length, kept = read + len(block), length + len(both.flat), kept + len(fitting)
         if not kept:
             raise DataError(
-                f"None of {len(pairs):,} sentence pairs fits `max_source_length` = {max_source_length} and "
+                f"None of {read:,} sentence pairs fits `max_source_length` = {max_source_length} and "
                 f"`max_target_length` = {max_target_length} tokens; raise these limits in [model]."
             )
-        return cls(
-            source=Ragged.from_sequences([sources[index] for index in kept]),
-            target=Ragged.from_sequences([targets[index] for index in kept]),
-            kept=np.array(kept),
-            too_long=len(pairs) - len(kept),
-            special=special,
+        return cls.open(folder, special)
+
+    @classmethod
+    def open(cls, folder: Path, special: SpecialTokens) -> EncodedPairs:
+        """Map the files that :meth:`encode` has written."""
+        ids, start, length, kept, too_long = (
+            np.asarray(np.memmap(folder / name, dtype, "r")) for name, dtype in _FILES.items()
         )
+        source, target = (Ragged(ids, start[side::2], length[side::2]) for side in (0, 1))
+        return cls(source, target, kept, int(too_long.sum()), special)
 
     def __len__(self) -> int:
         return len(self.kept)
@@ -136,7 +168,11 @@ class EncodedPairs:
         target = np.where(labels == NO_LABEL, self.special.eos, whole[:, :-1])  # no true token depends on padding
         labels[:, : len(self.special.prefix)] = NO_LABEL
         return Batch(
-            self.source.padded(rows, self.special.pad), self.source.length[rows], target, labels, update_tokens
+            self.source.padded(rows, self.special.pad),
+            self.source.length[rows].astype(np.int64),
+            target,
+            labels,
+            update_tokens,
         )
 
     def labels(self, rows: Ids) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from edgeformer.data.filters import (
     split_by_source,
     sum_of,
 )
-from edgeformer.data.text import Pair, decompress, read_content, read_pairs
+from edgeformer.data.text import Pair, TextPairs, content_sha256, iterate_pairs
 from edgeformer.errors import ConfigError, DataError
 from edgeformer_runtime.bundle.provenance import Origin
 from edgeformer_runtime.files import write_atomically
@@ -70,7 +70,7 @@ class CorpusReport(msgspec.Struct, kw_only=True, frozen=True):
 class ParallelCorpus:
     """Sentence pairs in three parts; a corpus's own validation and test parts are never filtered."""
 
-    train: list[Pair]
+    train: TextPairs
     """Pairs to train on."""
     valid: list[Pair]
     """Pairs to choose a checkpoint with."""
@@ -115,7 +115,7 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None) -> ParallelCor
     for name in names:
         part = _load(config, name, data_dir)
         if name in CORPORA and CORPORA[name].is_list:
-            part = replace(part, train=part.train + part.valid + part.test, valid=[], test=[])
+            part = replace(part, train=TextPairs.of(part.train, part.valid, part.test), valid=[], test=[])
         parts.append(part)
     return _joined(parts)
 
@@ -127,18 +127,20 @@ def _load(config: DataConfig, name: str | None, data_dir: Path | None) -> Parall
     corpus = CORPORA[name] if name else None
     hashes: dict[str, str] = {}
 
-    def part(own: Sequence[str], pinned: Sequence[PinnedFile]) -> list[Pair] | None:
+    def part(own: Sequence[str], pinned: Sequence[PinnedFile]) -> Callable[[], Iterable[Pair]] | None:
         if own:
-            return _read_own(own, data_dir, hashes)
+            return _own(own, data_dir, hashes)
         if not pinned:
             return None
-        return _in_direction(_read_pinned(pinned, data_dir, hashes), corpus)
+        paths = _pinned(pinned, data_dir, hashes)
+        return lambda: _in_direction(iterate_pairs(paths), corpus)
 
-    train = part(config.train, corpus.train if corpus else ()) or _generate(config, corpus, hashes)
-    valid = part(config.valid, corpus.valid if corpus else ())
-    test = part(config.test, corpus.test if corpus else ())
-
-    train, report = filter_pairs(train, max_words=config.max_words, max_ratio=config.max_ratio)
+    read = part(config.train, corpus.train if corpus else ()) or _generated(config, corpus, hashes)
+    valid, test = (
+        list(own()) if (own := part(getattr(config, name), getattr(corpus, name) if corpus else ())) else None
+        for name in ("valid", "test")
+    )
+    train, report = filter_pairs(read, max_words=config.max_words, max_ratio=config.max_ratio)
     split = split_by_source(
         train,
         valid_size=config.valid_size if valid is None else 0,
@@ -149,7 +151,7 @@ def _load(config: DataConfig, name: str | None, data_dir: Path | None) -> Parall
     if config.same_digits:
         train, report = drop_other_digits(train, report)
     if config.french_spaces:
-        train = [(source, french_spaces(target)) for source, target in train]
+        train = train.map(lambda pair: (pair[0], french_spaces(pair[1])))
     return ParallelCorpus(
         train=train,
         valid=split.valid if valid is None else valid,
@@ -170,13 +172,11 @@ def _joined(corpora: Sequence[ParallelCorpus]) -> ParallelCorpus:
         if origin.tokenize == "none" or origin.augment:
             form = "altered copies" if origin.augment else "tokenized text"
             raise ConfigError(f"`{origin.name}` has {form} and cannot be combined with others; give it alone.")
-    train, valid, test = (
-        [pair for corpus in corpora for pair in getattr(corpus, part)] for part in ("train", "valid", "test")
-    )
+    valid, test = ([pair for corpus in corpora for pair in getattr(corpus, part)] for part in ("valid", "test"))
     held_out = {_key(source) for source, _ in (*valid, *test)}
     origins = list({corpus.provenance.name: corpus.provenance for corpus in corpora}.values())
     return ParallelCorpus(
-        train=[pair for pair in train if _key(pair[0]) not in held_out],
+        train=TextPairs.of(*(corpus.train for corpus in corpora)).keep(lambda pair: _key(pair[0]) not in held_out),
         valid=valid,
         test=test,
         report=sum_of([corpus.report for corpus in corpora]),
@@ -246,8 +246,8 @@ def _load_folder(config: DataConfig, name: str, data_dir: Path | None) -> Parall
     )
 
 
-def _in_direction(pairs: list[Pair], corpus: Corpus | None) -> list[Pair]:
-    return [(second, first) for first, second in pairs] if corpus and corpus.target_first else pairs
+def _in_direction(pairs: Iterable[Pair], corpus: Corpus | None) -> Iterable[Pair]:
+    return ((second, first) for first, second in pairs) if corpus and corpus.target_first else pairs
 
 
 def _provenance(corpus: Corpus | None, hashes: dict[str, str]) -> TextOrigin:
@@ -256,13 +256,14 @@ def _provenance(corpus: Corpus | None, hashes: dict[str, str]) -> TextOrigin:
     return TextOrigin(name=corpus.name, licence=corpus.license, origin=corpus.origin, sha256=hashes)
 
 
-def _generate(config: DataConfig, corpus: Corpus | None, hashes: dict[str, str]) -> list[Pair]:
+def _generated(config: DataConfig, corpus: Corpus | None, hashes: dict[str, str]) -> Callable[[], Iterable[Pair]]:
     from edgeformer.data.dates import generate_dates  # only generated corpora need Babel
     from edgeformer.data.words import generate_words
 
     pairs = (generate_words if corpus and corpus.is_list else generate_dates)(seed=config.seed)
-    hashes["generated"] = _sha256("".join(f"{source}\t{target}\n" for source, target in pairs).encode("utf-8"))
-    return _in_direction(pairs, corpus)
+    text = "".join(f"{source}\t{target}\n" for source, target in pairs)
+    hashes["generated"] = hashlib.sha256(text.encode("utf-8")).hexdigest()
+    return lambda: _in_direction(pairs, corpus)
 
 
 def folder_of_files(config: DataConfig, recipe: Path) -> Path | None:
@@ -273,22 +274,22 @@ def folder_of_files(config: DataConfig, recipe: Path) -> Path | None:
     return recipe.parent
 
 
-def _read_own(files: Sequence[str], data_dir: Path | None, hashes: dict[str, str]) -> list[Pair]:
+def _own(files: Sequence[str], data_dir: Path | None, hashes: dict[str, str]) -> Callable[[], Iterable[Pair]]:
     paths = [str((data_dir or Path()) / file) for file in files]
-    pairs = read_pairs(paths)
-    if not pairs:
+    if next(iterate_pairs(paths), None) is None:
         raise DataError(f"`{'` and `'.join(paths)}` must hold sentence pairs, but is empty; give other files.")
-    hashes.update({file: _sha256(read_content(path)) for file, path in zip(files, paths, strict=True)})
-    return pairs
+    hashes.update({file: content_sha256(path) for file, path in zip(files, paths, strict=True)})
+    return lambda: iterate_pairs(paths)
 
 
-def _read_pinned(files: Sequence[PinnedFile], data_dir: Path | None, hashes: dict[str, str]) -> list[Pair]:
+def _pinned(files: Sequence[PinnedFile], data_dir: Path | None, hashes: dict[str, str]) -> list[str]:
+    """Paths of local or downloaded files."""
     paths = []
     for file in files:
         path = _obtain(file, data_dir)
         paths.append(f"{path}:{file.member}" if file.member else str(path))
         hashes[file.name] = file.sha256
-    return read_pairs(paths)
+    return paths
 
 
 def _obtain(file: PinnedFile, data_dir: Path | None) -> Path:
@@ -297,7 +298,7 @@ def _obtain(file: PinnedFile, data_dir: Path | None) -> Path:
     folders = [cache] if data_dir is None else [data_dir, data_dir / file.folder, cache]
     for path in (folder / f"{file.name}{suffix}" for folder in folders for suffix in ("", ".gz")):
         if path.is_file():
-            _verify(file, path.read_bytes(), path, "Remove the file to have it downloaded again")
+            _verify(file, content_sha256(path), path, "Remove the file to have it downloaded again")
             return path
     if not file.url:
         raise DataError(
@@ -307,7 +308,7 @@ def _obtain(file: PinnedFile, data_dir: Path | None) -> Path:
     path = cache / file.url.rpartition("/")[2]
     _verify(
         file,
-        content,
+        content_sha256(file.url, content),
         file.url,
         "The site has changed the file: put the pinned version into a folder and pass the folder with --data",
     )
@@ -315,15 +316,10 @@ def _obtain(file: PinnedFile, data_dir: Path | None) -> Path:
     return path
 
 
-def _verify(file: PinnedFile, content: bytes, origin: str | Path, advice: str) -> None:
-    sha256 = _sha256(decompress(content, origin))
+def _verify(file: PinnedFile, sha256: str, origin: str | Path, advice: str) -> None:
     if sha256 != file.sha256:
         own = f'data.train = ["{file.name}:{file.member}"]' if file.member else "data.train"
         raise DataError(
             f"`{origin}` has SHA-256 {sha256}, but the corpus is pinned to {file.sha256}. "
             f"{advice}, or train on this version as your own file with {own}."
         )
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()

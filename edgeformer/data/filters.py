@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
-from edgeformer.data.text import Pair
+from edgeformer.data.text import Pair, TextPairs
 from edgeformer.errors import DataError
 
 
@@ -53,18 +54,21 @@ class FilterReport(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def filter_pairs(
-    pairs: Iterable[Pair], *, max_words: int = 80, max_ratio: float = 9.0
-) -> tuple[list[Pair], FilterReport]:
+    read: Callable[[], Iterable[Pair]], *, max_words: int = 80, max_ratio: float = 9.0
+) -> tuple[TextPairs, FilterReport]:
     """Drop pairs that are empty, too long, of very different lengths, or repeated; keep the order of the others.
 
+    Memory has 17 bytes a pair, and twice as much while it looks for repetitions.
+
     Args:
-        pairs: source and target sentences.
+        read: reads source and target sentences, always the same ones.
         max_words: maximum number of whitespace-separated words on either side.
         max_ratio: maximum ratio between the numbers of words of the sides, after adding one to each.
     """
-    kept: dict[Pair, None] = {}  # an ordered set
-    dropped = {"empty": 0, "too_long": 0, "ratio": 0, "duplicate": 0}
-    for source, target in pairs:
+    flags, digests = bytearray(), bytearray()
+    dropped = {"empty": 0, "too_long": 0, "ratio": 0}
+    for source, target in read():
+        flags.append(0)
         shorter, longer = sorted((len(source.split()), len(target.split())))
         if shorter == 0:
             dropped["empty"] += 1
@@ -72,16 +76,21 @@ def filter_pairs(
             dropped["too_long"] += 1
         elif (longer + 1) / (shorter + 1) > max_ratio:
             dropped["ratio"] += 1
-        elif (source, target) in kept:
-            dropped["duplicate"] += 1
         else:
-            kept[source, target] = None
-    return list(kept), FilterReport(kept=len(kept), **dropped)
+            flags[-1] = 1
+            digests += hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=16).digest()
+    first, second = np.frombuffer(digests, np.uint64).reshape(-1, 2).T
+    order = np.lexsort((second, first))  # stable: of equal pairs, the one that was read first comes first
+    first, second = first[order], second[order]
+    is_repeated = np.zeros(len(order), np.bool_)
+    is_repeated[order[1:]] = (first[1:] == first[:-1]) & (second[1:] == second[:-1])
+    pairs = TextPairs(read, np.frombuffer(flags, np.bool_)).where(~is_repeated)
+    return pairs, FilterReport(kept=len(pairs), duplicate=int(is_repeated.sum()), **dropped)
 
 
-def drop_other_digits(pairs: list[Pair], report: FilterReport) -> tuple[list[Pair], FilterReport]:
+def drop_other_digits(pairs: TextPairs, report: FilterReport) -> tuple[TextPairs, FilterReport]:
     """Drop pairs whose sides do not have each digit equally often, and count them in the report."""
-    kept = [pair for pair in pairs if _digits(pair[0]) == _digits(pair[1])]
+    kept = pairs.keep(lambda pair: _digits(pair[0]) == _digits(pair[1]))
     dropped = len(pairs) - len(kept)
     return kept, msgspec.structs.replace(report, kept=report.kept - dropped, digits=report.digits + dropped)
 
@@ -119,12 +128,12 @@ def french_spaces(text: str) -> str:
 class Split(NamedTuple):
     """Three parts that share no source sentence, in the order of the corpus."""
 
-    train: list[Pair]
+    train: TextPairs
     valid: list[Pair]
     test: list[Pair]
 
 
-def split_by_source(pairs: Sequence[Pair], *, valid_size: int, test_size: int, seed: int) -> Split:
+def split_by_source(pairs: TextPairs, *, valid_size: int, test_size: int, seed: int) -> Split:
     """Split by a hash of the source sentence; all pairs of a source go to the same part.
 
     The part depends on the seed and the set of source sentences, not on their order or repetitions.
@@ -138,21 +147,24 @@ def split_by_source(pairs: Sequence[Pair], *, valid_size: int, test_size: int, s
     Raises:
         DataError: no source sentence would be left for training.
     """
-    sources = {source for source, _ in pairs}
-    if len(sources) <= valid_size + test_size:
+    key, count = hashlib.blake2b(str(seed).encode(), digest_size=32).digest(), valid_size + test_size
+    hashes = bytearray()
+    for source, _ in pairs:
+        hashes += _digest(source, key)
+    ranks = np.frombuffer(hashes, ">u8").astype(np.uint64)
+    distinct = np.unique(ranks)
+    if len(distinct) <= count:
         raise DataError(
-            f"The corpus must have more than {valid_size + test_size:,} distinct source sentences "
-            f"(`data.valid_size` + `data.test_size`), but has {len(sources):,}; lower these sizes or add text."
+            f"The corpus must have more than {count:,} distinct source sentences "
+            f"(`data.valid_size` + `data.test_size`), but has {len(distinct):,}; lower these sizes or add text."
         )
-    key = hashlib.blake2b(str(seed).encode(), digest_size=32).digest()
-    ranked = sorted(sources, key=lambda source: (_digest(source, key), source))
-    test = set(ranked[:test_size])
-    valid = set(ranked[test_size : test_size + valid_size])
-    split = Split([], [], [])
-    for pair in pairs:
-        part = split.test if pair[0] in test else split.valid if pair[0] in valid else split.train
-        part.append(pair)
-    return split
+    near = ranks < distinct[count]  # has every sentence that is held out; should hashes be equal, more than these
+    candidates = list(pairs.where(near))
+    ranked = sorted({source for source, _ in candidates}, key=lambda source: (_digest(source, key), source))
+    parts = [set(ranked[:test_size]), set(ranked[test_size:count])]
+    test, valid = ([pair for pair in candidates if pair[0] in part] for part in parts)
+    near[near] = [any(source in part for part in parts) for source, _ in candidates]
+    return Split(pairs.where(~near), valid, test)
 
 
 def _digest(source: str, key: bytes) -> bytes:

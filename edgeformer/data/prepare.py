@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from edgeformer.data.corpora import REPORT_FILE, CorpusReport, ParallelCorpus
-from edgeformer.data.text import written_lines
+from edgeformer.data.text import Pair, TextPairs, written_lines
 from edgeformer.errors import DataError
 from edgeformer_runtime.bundle.open import file_sha256
 from edgeformer_runtime.files import can_be_replaced, staged_folder, write_atomically
@@ -32,12 +33,14 @@ def write_parts(corpus: ParallelCorpus, folder: Path) -> CorpusReport:
     languages = corpus.source_language, corpus.target_language
     if languages[0] == languages[1] or not all(re.fullmatch(r"[\w-]+", language) for language in languages):
         languages = "source", "target"
-    parts = {"train": corpus.train, "valid": corpus.valid, "test": corpus.test}
+    parts: dict[str, Sequence[Pair] | TextPairs] = {"train": corpus.train, "valid": corpus.valid, "test": corpus.test}
     files = {}
     for part, pairs in parts.items():
         paths = [folder / f"{part}.{language}" for language in languages]
-        for side, path in enumerate(paths):
-            path.write_bytes(written_lines(pair[side] for pair in pairs))
+        with paths[0].open("wb") as source_file, paths[1].open("wb") as target_file:
+            for source, target in pairs:
+                source_file.write(written_lines([source]))
+                target_file.write(written_lines([target]))
         files[part] = {path.name: file_sha256(path) for path in paths}
     return CorpusReport(
         provenance=corpus.provenance,

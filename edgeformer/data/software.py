@@ -20,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from edgeformer.data.text import read_content
+from edgeformer.data.text import opened
 from edgeformer.errors import DataError
 
 _AR_MAGIC, _AR_HEADER = b"!<arch>\n", 60
@@ -87,7 +87,8 @@ def _aligned(source: Mapping[tuple[str, object], str], target: Texts) -> Iterato
 
 def _files(package: Path) -> Iterator[tuple[str, bytes]]:
     """Names and contents of the files that a Debian package installs: those of a tar archive in an ar archive."""
-    content = read_content(package)
+    with opened(package) as stream:
+        content = stream.read()
     if not content.startswith(_AR_MAGIC):
         raise DataError(f"`{package}` is not a Debian package; give files whose names end in .deb.")
     position = len(_AR_MAGIC)

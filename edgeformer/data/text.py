@@ -4,30 +4,86 @@ columns."""
 from __future__ import annotations
 
 import gzip
+import hashlib
 import re
 import zipfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO
+from itertools import chain, compress, zip_longest
 from pathlib import Path
 from typing import IO
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edgeformer.errors import DataError
+from edgeformer_runtime.cli.text_input import decoded_blocks
 from edgeformer_runtime.files import checked_members
 
 Pair = tuple[str, str]
 """A source sentence and its target sentence."""
 
-MIN_EXPANDED_BYTES = 1 << 28
 MAX_MEMBERS = 100_000
 """Files of an archive."""
-MAX_EXPANSION = 100
-"""A file may expand to this many times its size, or to :data:`MIN_EXPANDED_BYTES`; text expands about fivefold."""
 
 _ZIP_MEMBER = re.compile(r"(?P<archive>.+\.zip):(?P<member>.+)", re.IGNORECASE | re.DOTALL)
 
 
+@dataclass(frozen=True)
+class TextPairs:
+    """Sentence pairs that are read again each time they are iterated over, so that memory never has them all."""
+
+    read: Callable[[], Iterable[Pair]]
+    """Reads pairs, the same ones in the same order at every call."""
+    kept: NDArray[np.bool_]
+    """Which of them count, ``(pairs read,)``."""
+
+    @classmethod
+    def of(cls, *parts: Sequence[Pair] | TextPairs) -> TextPairs:
+        """All pairs of several parts, one part after the other."""
+        return cls(lambda: chain.from_iterable(parts), np.ones(sum(map(len, parts)), np.bool_))
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self.kept))
+
+    def __iter__(self) -> Iterator[Pair]:
+        try:
+            for pair, is_kept in zip(self.read(), self.kept.tobytes(), strict=True):
+                if is_kept:
+                    yield pair
+        except ValueError:  # zip's: one of them is longer
+            raise DataError("The text changed while it was read; start again.") from None
+
+    def rows(self, rows: Sequence[int] | NDArray[np.int64]) -> Iterator[Pair]:
+        """Pairs at increasing positions."""
+        chosen = np.zeros(len(self), np.bool_)
+        chosen[rows] = True
+        return compress(self, chosen.tobytes())
+
+    def where(self, chosen: NDArray[np.bool_]) -> TextPairs:
+        """Those of the pairs that are chosen, ``(len(self),)``."""
+        kept = self.kept.copy()
+        kept[kept] = chosen
+        return TextPairs(self.read, kept)
+
+    def keep(self, condition: Callable[[Pair], bool]) -> TextPairs:
+        """Those of the pairs that meet a condition."""
+        return self.where(np.fromiter(map(condition, self), np.bool_, len(self)))
+
+    def map(self, change: Callable[[Pair], Pair]) -> TextPairs:
+        """All pairs, changed."""
+        return TextPairs(lambda: map(change, self.read()), self.kept)
+
+
 def read_pairs(files: Sequence[str | Path]) -> list[Pair]:
+    """Read parallel text as a whole; see :func:`iterate_pairs`."""
+    return list(iterate_pairs(files))
+
+
+def iterate_pairs(files: Sequence[str | Path]) -> Iterator[Pair]:
     """Read parallel text.
 
     Args:
@@ -38,47 +94,45 @@ def read_pairs(files: Sequence[str | Path]) -> list[Pair]:
         DataError: a file is missing, damaged or not UTF-8, the line counts differ, a line has no tab, or the first one
             names columns.
     """
-    if len(files) == 1:
-        lines = read_lines(files[0])
-        if lines and names_columns(lines[0].split("\t")):
-            header = lines[0].replace("\t", "<TAB>")
-            raise DataError(
-                f"`{files[0]}` begins with the header {header}, not with a sentence pair; remove that line. The first "
-                "column must be the source and the second the target."
-            )
-        return [_split_columns(line, number, files[0]) for number, line in enumerate(lines, start=1)]
-    if len(files) != 2:
+    if len(files) not in (1, 2):
         raise DataError(f"Parallel text is one tab-separated file or two aligned files, but {len(files)} were given.")
-    source, target = (read_lines(file) for file in files)
-    if len(source) != len(target):
-        raise DataError(
-            f"Aligned files must have the same number of lines, but `{files[0]}` has {len(source):,} and "
-            f"`{files[1]}` has {len(target):,}; align them again."
-        )
-    return list(zip(source, target, strict=True))
+    lines = [iterate_lines(file) for file in files]
+    if len(files) == 1:
+        for number, line in enumerate(lines[0], start=1):
+            if number == 1 and names_columns(line.split("\t")):
+                header = line.replace("\t", "<TAB>")
+                raise DataError(
+                    f"`{files[0]}` begins with the header {header}, not with a sentence pair; remove that line. The "
+                    "first column must be the source and the second the target."
+                )
+            yield _split_columns(line, number, files[0])
+        return
+    for count, (source, target) in enumerate(zip_longest(*lines)):
+        if source is None or target is None:
+            longer = count + 1 + sum(1 for _ in (lines[1] if source is None else lines[0]))
+            source_count, target_count = (count, longer) if source is None else (longer, count)
+            raise DataError(
+                f"Aligned files must have the same number of lines, but `{files[0]}` has {source_count:,} and "
+                f"`{files[1]}` has {target_count:,}; align them again."
+            )
+        yield source, target
 
 
 def read_lines(file: str | Path) -> list[str]:
+    """Read the lines of a file as a whole; see :func:`iterate_lines`."""
+    return list(iterate_lines(file))
+
+
+def iterate_lines(file: str | Path) -> Iterator[str]:
     r"""Lines of a UTF-8 file, including empty lines; only ``\n`` and ``\r\n`` end a line; a byte-order mark is dropped.
 
     Raises:
-        DataError: the file is missing, damaged or not UTF-8.
+        DataError: the file is missing or damaged, or a line is not UTF-8 or has more than ``MAX_LINE_BYTES``.
     """
     if str(file).lower().endswith(".zip"):
         raise DataError(f"`{file}` is an archive; name the file inside it as `{file}:member`.")
-    content = read_content(file).removeprefix(b"\xef\xbb\xbf")
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        byte = f"0x{content[error.start]:02x}"
-        raise DataError(
-            f"`{file}` must be UTF-8, but line {line:,} has byte {byte} ({error.reason}); convert the file."
-        ) from None
-    lines = text.split("\n")
-    if not lines[-1]:
-        lines.pop()  # the text ended with a line feed
-    return [line.removesuffix("\r") for line in lines]
+    with opened(file) as stream:
+        yield from chain.from_iterable(decoded_blocks(stream.read, str(file)))
 
 
 def written_lines(lines: Iterable[str]) -> bytes:
@@ -86,8 +140,22 @@ def written_lines(lines: Iterable[str]) -> bytes:
     return "".join(line.replace("\n", " ") + "\n" for line in lines).encode("utf-8")
 
 
-def read_content(file: str | Path) -> bytes:
-    """Content of a file, decompressed if its name ends in ``.gz``, or of a member given as ``archive.zip:member``.
+def content_sha256(file: str | Path, content: bytes | None = None) -> str:
+    """SHA-256 of what :func:`opened` reads."""
+    digest = hashlib.sha256()
+    with opened(file, content) as stream:
+        while content := stream.read(1 << 20):
+            digest.update(content)
+    return digest.hexdigest()
+
+
+@contextmanager
+def opened(file: str | Path, content: bytes | None = None) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    """Open a file, which is decompressed if its name ends in ``.gz``, or a member given as ``archive.zip:member``.
+
+    Args:
+        file: the file.
+        content: its bytes, if they are not on the disk.
 
     Raises:
         DataError: the file or the member is missing or damaged.
@@ -102,8 +170,10 @@ def read_content(file: str | Path) -> bytes:
                     )
                 checked_members(archive, MAX_MEMBERS)
                 with archive.open(match["member"]) as packed:
-                    return _expanded(packed, archive.getinfo(match["member"]).compress_size, file)
-        return decompress(Path(file).read_bytes(), file)
+                    yield packed
+            return
+        with Path(file).open("rb") if content is None else BytesIO(content) as plain:
+            yield gzip.GzipFile(fileobj=plain) if str(file).lower().endswith(".gz") else plain
     except IsADirectoryError:
         raise DataError(f"`{file}` is a folder; give the files in it.") from None
     except FileNotFoundError:
@@ -111,36 +181,10 @@ def read_content(file: str | Path) -> bytes:
             f"`{file}` does not exist; check the path. Files of a recipe are looked for in the folder of --data or, "
             "without it, in the current folder and beside the recipe."
         ) from None
-    except (zlib.error, zipfile.BadZipFile) as error:
+    except (EOFError, zlib.error, zipfile.BadZipFile, gzip.BadGzipFile) as error:
         raise DataError(f"`{file}` is damaged: {error}. Fetch it again.") from None
     except (OSError, RuntimeError, NotImplementedError) as error:  # unreadable; encrypted; unknown compression
         raise DataError(f"`{file}` cannot be read: {error}.") from None
-
-
-def decompress(content: bytes, name: str | Path) -> bytes:
-    """Decompress the content of a file whose name ends in ``.gz``; return that of others as it is.
-
-    Raises:
-        DataError: the gzip stream is damaged, or expands to more than text does.
-    """
-    if not str(name).lower().endswith(".gz"):
-        return content
-    try:
-        return _expanded(gzip.GzipFile(fileobj=BytesIO(content)), len(content), name)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"`{name}` is damaged: {error}. Fetch it again.") from None
-
-
-def _expanded(packed: gzip.GzipFile | IO[bytes], size: int, name: str | Path) -> bytes:
-    """Read the content of a compressed stream of ``size`` bytes."""
-    limit = max(MIN_EXPANDED_BYTES, MAX_EXPANSION * size)
-    content = packed.read(limit + 1)
-    if len(content) > limit:
-        raise DataError(
-            f"`{name}` has {size:,} bytes, but expands to more than {limit:,}, as text does not; check where it comes "
-            "from, or expand it yourself."
-        )
-    return content
 
 
 def _split_columns(line: str, number: int, file: str | Path) -> Pair:

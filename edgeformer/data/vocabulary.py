@@ -9,6 +9,8 @@ from itertools import chain
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from edgeformer.config import TokenizerConfig
+from edgeformer.data.batches import evenly_spaced
+from edgeformer.data.text import Pair, TextPairs
 from edgeformer.errors import ConfigError, DataError
 from edgeformer_runtime import tokenizer as runtime_tokenizer
 from edgeformer_runtime.bundle.tokenizer_file import SPACE_PATTERN, WORD_PATTERN
@@ -25,8 +27,14 @@ _SUBWORDS, _NO_LIMIT = 8000, 2**31
 """Default vocabulary sizes of the subword kinds and of the word kind."""
 
 
-def train_tokenizers(pairs: Sequence[tuple[str, str]], config: TokenizerConfig) -> tuple[Tokenizer, Tokenizer]:
+MAX_PAIRS = 2_000_000
+"""Pairs that subwords are learned from, evenly spaced over all; the word kind counts the words of all."""
+
+
+def train_tokenizers(pairs: Sequence[Pair] | TextPairs, config: TokenizerConfig) -> tuple[Tokenizer, Tokenizer]:
     """Train the source and target tokenizers, which are the same object if ``config.shared`` is set.
+
+    Subwords are learned from at most :data:`MAX_PAIRS`.
 
     Raises:
         ConfigError: the vocabulary size is below the minimum, or the recipe is that of an imported model.
@@ -37,12 +45,13 @@ def train_tokenizers(pairs: Sequence[tuple[str, str]], config: TokenizerConfig) 
             "`tokenizer.kind` is `imported`: this is the recipe of an imported model, whose tokenizer cannot be "
             "trained."
         )
+    text = TextPairs.of(pairs)
+    rows = evenly_spaced(len(text), len(text) if config.kind == "word" else MAX_PAIRS)
     if config.shared:
-        shared = train_tokenizer(chain.from_iterable(pairs), config)
+        shared = train_tokenizer(chain.from_iterable(text.rows(rows)), config)
         return shared, shared
-    return train_tokenizer((source for source, _ in pairs), config), train_tokenizer(
-        (target for _, target in pairs), config
-    )
+    source, target = (train_tokenizer((pair[side] for pair in text.rows(rows)), config) for side in (0, 1))
+    return source, target
 
 
 def train_tokenizer(texts: Iterable[str], config: TokenizerConfig) -> Tokenizer:

@@ -125,10 +125,8 @@ def _results(
         for number, pairs in blocks:
             yield number, work(teacher, pairs)
         return
-    numbered = list(blocks)
-    with closing(workers.map(work, [pairs for _, pairs in numbered])) as results:
-        for position, block in results:
-            yield numbered[position][0], block
+    with closing(workers.map(work, blocks)) as results:
+        yield from results
 
 
 def _begin(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from edgeformer_runtime.contract import StateTensor
@@ -36,6 +37,11 @@ class EncoderDecoder(nn.Module, ABC):
     holding all logits, which takes less time and memory. A class that overrides :meth:`forward` declares it again."""
     projection: nn.Linear
     """Maps :meth:`features` to logits, with or without a bias; needed by a model with ``has_features``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # Whoever calls the model: cuDNN would build a plan for each new shape, and nearly every batch and step has one.
+        torch.backends.cuda.enable_cudnn_sdp(False)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -56,6 +56,7 @@ class Run:
         checkpoints/initial.safetensors  weights that training started from, if it did not start from random ones
         checkpoints/last.ckpt        the checkpoint to resume from
         checkpoints/step-*.safetensors
+        encoded/                     the text as token ids, until training has finished
     """
 
     def __init__(self, path: Path, recipe: Recipe, info: RunInfo) -> None:
@@ -158,6 +159,11 @@ class Run:
     def checkpoints(self) -> Path:
         """Folder of the weights and of the checkpoint to resume from."""
         return self.path / CHECKPOINT_FOLDER
+
+    @property
+    def encoded(self) -> Path:
+        """Folder of the text as token ids."""
+        return self.path / "encoded"
 
     @property
     def initial_path(self) -> Path:

@@ -7,7 +7,7 @@ from textwrap import shorten
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_model, save
+from safetensors.torch import load_file, save
 
 from edgeformer.errors import CheckpointError
 from edgeformer.model.base import EncoderDecoder
@@ -21,9 +21,14 @@ def load_weights(model: EncoderDecoder, path: Path) -> EncoderDecoder:
         CheckpointError: the file is missing, damaged, or belongs to another model.
     """
     try:
-        load_model(model, path)
+        content = load_file(path)
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"Weights `{path}` are damaged: {error}. Restore the file or train again.") from None
+    names = _stored_names(model)
+    state = {name: content[stored] for name, stored in names.items() if stored in content}
+    surplus = {f"{name} (surplus)": content[name] for name in content.keys() - names.values()}
+    try:
+        model.load_state_dict(state | surplus)
     except RuntimeError as error:
         cause = shorten(str(error), 240, placeholder=" …")
         raise CheckpointError(f"Weights `{path}` belong to another model or an earlier version: {cause}.") from None
@@ -32,8 +37,18 @@ def load_weights(model: EncoderDecoder, path: Path) -> EncoderDecoder:
 
 def save_weights(model: EncoderDecoder, path: Path) -> None:
     """Write a model's weights as safetensors, shared ones once. The file is replaced as a whole."""
-    stored: dict[tuple[int, torch.Size], str] = {}
-    for name, tensor in model.state_dict().items():
-        stored.setdefault((tensor.data_ptr(), tensor.shape), name)
     state = model.state_dict()
-    write_atomically(path, save({name: state[name].cpu().contiguous() for name in stored.values()}))
+    write_atomically(path, save({name: _whole(state[name]) for name in dict.fromkeys(_stored_names(model).values())}))
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with a storage of its own; on a GPU, cuDNN lets all weights of an LSTM be parts of one."""
+    tensor = tensor.cpu().contiguous()
+    return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
+
+
+def _stored_names(model: EncoderDecoder) -> dict[str, str]:
+    """The name under which each tensor of a model's state is stored: a shared one once, by its first name."""
+    first: dict[tuple[object, ...], str] = {}
+    state = model.state_dict().items()
+    return {name: first.setdefault((value.data_ptr(), value.shape, value.stride()), name) for name, value in state}

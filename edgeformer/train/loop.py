@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +14,6 @@ from torch import Tensor, nn
 
 from edgeformer.config import TrainConfig
 from edgeformer.data.batches import Batch, BatchStream
-from edgeformer.errors import TrainingError
 from edgeformer.train.stopping import StopReason
 
 
@@ -52,39 +53,36 @@ def run_updates(
         config: section ``[train]``.
         learning_rate: returns the learning rate of an update by its number; called once for each, in order.
         step: updates made before.
-        after_update: called between updates, never while a gradient is being accumulated.
-
-    Raises:
-        TrainingError: the gradient is infinite or not a number. The weights are those before that update.
+        after_update: called between updates, never while a gradient is being accumulated. It checks the gradient, since
+            only it can read the norm without waiting for a GPU.
     """
     module, optimizer = fabric.setup(objective, optimizer)
-    parameters = list(module.parameters())
-    batches = stream.start_at(step)
+    parameters, on_gpu = list(module.parameters()), fabric.device.type == "cuda"
     module.train()
-    while True:
-        loss = torch.zeros((), device=fabric.device)
-        for index in range(config.accumulate):
-            batch = next(batches)
-            seed_dropout(config.seed, step * config.accumulate + index, fabric.global_rank)
-            with fabric.no_backward_sync(module, enabled=index < config.accumulate - 1):
-                # Per true token of the whole update; DDP averages over the processes.
-                share = module(*_tensors(fabric, batch)) * (fabric.world_size / batch.update_tokens)
-                fabric.backward(share)
-            loss += share.detach()
-        step += 1
-        norm = nn.utils.clip_grad_norm_(parameters, config.clip_norm or float("inf"), foreach=True)
-        if not torch.isfinite(norm):
-            raise TrainingError(
-                f"The gradient became infinite or not a number in step {step} (loss {loss.item():.4g})."
-            )
-        rate = learning_rate(step)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        optimizer.step()
-        optimizer.zero_grad()
-        reason = after_update(Update(step, batch.update_tokens, loss, norm, rate))
-        if reason is not None:
-            return reason
+    with closing(_prepared(stream.start_at(step))) as batches:
+        while True:
+            loss = torch.zeros((), device=fabric.device)
+            for index in range(config.accumulate):
+                batch, inputs = next(batches)
+                seed_dropout(config.seed, step * config.accumulate + index, fabric.global_rank)
+                # DDP averages over the processes.
+                per_token = fabric.world_size / batch.update_tokens
+                padded = config.loss_mean == "padded_length"
+                with fabric.no_backward_sync(module, enabled=index < config.accumulate - 1):
+                    # From pinned memory, the host does not wait for copies.
+                    total = module(*fabric.to_device([each.pin_memory() for each in inputs] if on_gpu else inputs))
+                    fabric.backward(total * (fabric.world_size / batch.labels.shape[1] if padded else per_token))
+                loss += total.detach() * per_token
+            step += 1
+            norm = nn.utils.clip_grad_norm_(parameters, config.clip_norm or float("inf"), foreach=True)
+            rate = learning_rate(step)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.step()
+            optimizer.zero_grad()
+            reason = after_update(Update(step, batch.update_tokens, loss, norm, rate))
+            if reason is not None:
+                return reason
 
 
 def seed_dropout(seed: int, batch: int, rank: int) -> None:
@@ -92,10 +90,19 @@ def seed_dropout(seed: int, batch: int, rank: int) -> None:
     torch.manual_seed(int(np.random.SeedSequence((seed, batch, rank)).generate_state(1)[0]))
 
 
-def _tensors(fabric: Fabric, batch: Batch) -> tuple[Tensor, ...]:
-    """Inputs of :class:`~edgeformer.train.loss.Objective` on the device."""
-    arrays = (batch.source, batch.source_length, batch.target, batch.labels)
-    return tuple(fabric.to_device(torch.from_numpy(array)) for array in arrays)
+def _prepared(batches: Iterator[Batch]) -> Generator[tuple[Batch, list[Tensor]]]:
+    """Yield batches with the inputs of :class:`~edgeformer.train.loss.Objective`; a thread prepares the next one."""
+
+    def prepare() -> tuple[Batch, list[Tensor]]:
+        batch = next(batches)
+        arrays = (batch.source, batch.source_length, batch.target, batch.labels, np.flatnonzero(batch.labels >= 0))
+        return batch, [torch.from_numpy(array) for array in arrays]
+
+    with ThreadPoolExecutor(1) as worker:
+        following = worker.submit(prepare)
+        while True:
+            prepared, following = following.result(), worker.submit(prepare)
+            yield prepared
 
 
 def build_optimizer(module: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:

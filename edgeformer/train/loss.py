@@ -24,11 +24,13 @@ class LossSums(NamedTuple):
     """Label-smoothed cross-entropy in nats, ``()``, float32; the gradient flows through it."""
     nll: Tensor
     """Negative log-likelihood in nats without smoothing, ``()``, float32, no gradient."""
-    tokens: Tensor
-    """Number of true tokens, ``()``, int64."""
+    tokens: int
+    """Number of true tokens."""
 
 
-def smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.0) -> LossSums:
+def smoothed_cross_entropy(
+    logits: Tensor, labels: Tensor, smoothing: float = 0.0, true: Tensor | None = None
+) -> LossSums:
     """Cross-entropy with label smoothing (Szegedy et al. 2016, section 7), summed over all labels except padding.
 
     The target distribution has ``1 - smoothing`` on the label and ``smoothing`` spread evenly over all V entries.
@@ -37,16 +39,17 @@ def smoothed_cross_entropy(logits: Tensor, labels: Tensor, smoothing: float = 0.
         logits: ``(N, T, V)``, any floating dtype; sums are taken in fp32.
         labels: ``(N, T)``, int64; negative for padding.
         smoothing: probability mass spread over the vocabulary.
+        true: indices of the labels that are not padding among all N * T; to find them, the host waits for a GPU.
     """
-    true = labels.flatten() >= 0
-    chosen, flat = logits.flatten(0, -2)[true].float(), labels.flatten()[true]
+    true = _true(labels) if true is None else true
+    chosen, flat = logits.flatten(0, -2).index_select(0, true).float(), labels.flatten()[true]
     nll = nn.functional.cross_entropy(chosen, flat, reduction="sum")
     loss = nn.functional.cross_entropy(chosen, flat, reduction="sum", label_smoothing=smoothing) if smoothing else nll
-    return LossSums(loss, nll.detach(), true.sum())
+    return LossSums(loss, nll.detach(), len(true))
 
 
 def projected_cross_entropy(
-    features: Tensor, projection: nn.Linear, labels: Tensor, smoothing: float = 0.0
+    features: Tensor, projection: nn.Linear, labels: Tensor, smoothing: float = 0.0, true: Tensor | None = None
 ) -> LossSums:
     """:func:`smoothed_cross_entropy` of ``projection(features)`` that never holds all logits at once.
 
@@ -60,16 +63,21 @@ def projected_cross_entropy(
         projection: maps D to V, with or without a bias.
         labels: ``(N, T)``, int64; negative for padding.
         smoothing: probability mass spread over the vocabulary.
+        true: as for :func:`smoothed_cross_entropy`.
     """
     flat = labels.flatten()
-    true = (flat >= 0).nonzero()[:, 0]
+    true = _true(labels) if true is None else true
     chosen = features.flatten(0, 1).index_select(0, true)
     device = features.device.type
     if torch.is_autocast_enabled(device):
         chosen = chosen.to(torch.get_autocast_dtype(device))
     with torch.autocast(device, enabled=False):
         loss, nll = _ProjectedCrossEntropy.apply(chosen, projection.weight, projection.bias, flat[true], smoothing)  # type: ignore[no-untyped-call] # torch
-    return LossSums(loss, nll, torch.tensor(len(true), device=labels.device))
+    return LossSums(loss, nll, len(true))
+
+
+def _true(labels: Tensor) -> Tensor:
+    return (labels.flatten() >= 0).nonzero()[:, 0]
 
 
 class _ProjectedCrossEntropy(torch.autograd.Function):
@@ -134,7 +142,9 @@ class Objective(nn.Module):
         super().__init__()
         self.model, self.label_smoothing = model, label_smoothing
 
-    def forward(self, source: Tensor, source_length: Tensor, target: Tensor, labels: Tensor) -> Tensor:
+    def forward(
+        self, source: Tensor, source_length: Tensor, target: Tensor, labels: Tensor, true: Tensor | None = None
+    ) -> Tensor:
         """Return the loss summed over all true tokens, ``()``, float32.
 
         Args:
@@ -142,13 +152,14 @@ class Objective(nn.Module):
             source_length: true lengths, ``(N,)``, int64.
             target: decoder input, ``(N, T)``, int64.
             labels: the next token of each target position, ``(N, T)``, int64.
+            true: as for :func:`smoothed_cross_entropy`.
         """
         model, device = self.model, source.device.type
         with _uncached_autocast(device), _attention_backend(device):
             if model.has_features:
                 features = model.features(source, source_length, target)
-                return projected_cross_entropy(features, model.projection, labels, self.label_smoothing).loss
-            return smoothed_cross_entropy(model(source, source_length, target), labels, self.label_smoothing).loss
+                return projected_cross_entropy(features, model.projection, labels, self.label_smoothing, true).loss
+            return smoothed_cross_entropy(model(source, source_length, target), labels, self.label_smoothing, true).loss
 
 
 def _uncached_autocast(device: str) -> AbstractContextManager[None]:

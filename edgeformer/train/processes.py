@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
+from datetime import timedelta
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.strategies.ddp import DDPStrategy
 
 from edgeformer.config import TrainConfig
+from edgeformer.errors import TrainingError
+from edgeformer.train.gpu import LaterRead
 from edgeformer.train.stopping import StopReason
 from edgeformer_runtime.engine.cpus import cpu_facts, cpu_flags
+
+_PATIENCE = timedelta(days=30)
+"""Processes wait for the first one, which prepares the text and validates alone; torchrun ends them if one fails."""
 
 
 def process_rank() -> int:
@@ -26,9 +33,12 @@ def world_size() -> int:
 def uses_bf16(config: TrainConfig) -> bool:
     """Return whether training computes in bf16: if the recipe asks for it and the device can.
 
-    A processor without such instructions emulates them, which takes some fifteen times as long as fp32.
+    A processor without such instructions emulates them, which takes some fifteen times as long as fp32; GPUs before
+    Ampere emulate them, too.
     """
-    return config.precision == "bf16" and (torch.cuda.is_available() or cpu_has_bf16())
+    if config.precision != "bf16":
+        return False
+    return torch.cuda.is_bf16_supported(including_emulation=False) if torch.cuda.is_available() else cpu_has_bf16()
 
 
 def cpu_has_bf16() -> bool:
@@ -44,7 +54,7 @@ def launch(config: TrainConfig) -> Fabric:
     local_processes = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
     fabric = Fabric(
         accelerator="cuda" if torch.cuda.is_available() else "cpu",
-        strategy="ddp" if processes > 1 else "auto",
+        strategy=DDPStrategy(timeout=_PATIENCE) if processes > 1 else "auto",
         devices=local_processes,
         num_nodes=processes // local_processes,
         precision="bf16-mixed" if uses_bf16(config) else "32-true",
@@ -53,12 +63,32 @@ def launch(config: TrainConfig) -> Fabric:
     return fabric
 
 
-def agree(fabric: Fabric, reason: StopReason | None) -> StopReason | None:
-    """Return the same reason to stop on every process: that of the first process that has one."""
-    if fabric.world_size == 1:
-        return reason
-    if not fabric.strategy.reduce_boolean_decision(reason is not None, all=False):
-        return None
-    reasons: list[StopReason | None] = [None] * fabric.world_size
-    torch.distributed.all_gather_object(reasons, reason)
-    return next(entry for entry in reasons if entry is not None)
+def wait_for_all(fabric: Fabric) -> None:
+    """Wait until every process is here, for as long as the first one needs to prepare the text.
+
+    Raises:
+        TrainingError: a process has ended.
+    """
+    try:
+        fabric.barrier()
+    except RuntimeError:
+        raise TrainingError("Another process ended before training began; see its output.") from None
+
+
+class Agreement:
+    """Decides whether all processes stop, an update after one of them wants to, so that none waits for its GPU."""
+
+    _wanted: LaterRead | None = None
+
+    def __call__(self, fabric: Fabric, reason: StopReason | None) -> StopReason | None:
+        """Return the same reason on every process: that of the first one that had one at the call before."""
+        if fabric.world_size == 1:
+            return reason
+        wants = torch.full((), float(reason is not None), device=fabric.device)
+        torch.distributed.all_reduce(wants)
+        before, self._wanted = self._wanted, LaterRead(wants)
+        if before is None or not before():
+            return None
+        reasons: list[StopReason | None] = [None] * fabric.world_size
+        torch.distributed.all_gather_object(reasons, reason)
+        return next(entry for entry in reasons if entry is not None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -16,8 +17,9 @@ from edgeformer.run.info import Validation
 from edgeformer.run.weights import save_weights
 from edgeformer.train.checkpoints.averaging import averaged_steps, best_steps, keep_only, weights_path
 from edgeformer.train.checkpoints.checkpoint import TrainingState
+from edgeformer.train.gpu import LaterRead
 from edgeformer.train.loop import Update
-from edgeformer.train.processes import agree
+from edgeformer.train.processes import Agreement
 from edgeformer.train.report.display import TrainingDisplay
 from edgeformer.train.report.metrics import MetricsLog
 from edgeformer.train.schedule import Schedule, learning_rate
@@ -71,6 +73,8 @@ class Supervisor:
         self._schedule = Schedule(self.config, max(self.progress.position, self.progress.step))
         self._started = time.monotonic() - 60 * self.progress.minutes
         self._interval = _Interval()
+        self._agree = Agreement()
+        self._unread: deque[tuple[Update, LaterRead]] = deque()
 
     def learning_rate(self, step: int) -> float:
         """Return the learning rate of the next update, the same on every process."""
@@ -87,7 +91,7 @@ class Supervisor:
             The reason to stop, the same on every process, or ``None``.
 
         Raises:
-            TrainingError: the validation loss is infinite or not a number; raised on all processes.
+            TrainingError: a gradient or the validation loss is infinite or not a number; raised on all processes.
         """
         self.progress.step = update.step
         self.progress.tokens += update.tokens
@@ -95,10 +99,12 @@ class Supervisor:
         interval.steps += 1
         interval.tokens += update.tokens
         interval.loss = interval.loss + update.loss
-        if time.monotonic() - interval.started >= LOG_SECONDS:
-            self._report(update)
         reason = self._reason_to_stop()
         is_due = update.step % self.config.validate_every == 0
+        self._unread.append((update, LaterRead(update.gradient_norm)))
+        self._require_finite(everything=is_due or reason is not None)
+        if time.monotonic() - interval.started >= LOG_SECONDS:
+            self._report(update)
         if is_due or (reason is not None and not isinstance(reason, Interrupted)):
             self._report(update)
             self._validate()
@@ -108,11 +114,25 @@ class Supervisor:
             self._save()
         return reason
 
+    def _require_finite(self, *, everything: bool) -> None:
+        """Raise an error if the gradient of an update was infinite or not a number.
+
+        That of the last update on a GPU is left to be read after the next one, unless something is about to be saved.
+        """
+        left = 0 if everything or self.fabric.device.type == "cpu" else 1
+        while len(self._unread) > left:
+            update, norm = self._unread.popleft()
+            if not math.isfinite(norm()):
+                step, loss = update.step, update.loss.item()
+                raise TrainingError(f"The gradient became infinite or not a number in step {step} (loss {loss:.4g}).")
+
     def _reason_to_stop(self) -> StopReason | None:
         progress = self.progress
         self._read_clock()
         limit = limit_reached(self.config, progress.step, progress.minutes, progress.validations)
-        return agree(self.fabric, self.signals.received or limit)
+        if self.fabric.world_size > 1 and limit is not None and limit.key == "max_steps":
+            return limit  # reached by every process; others depend on their clocks
+        return self._agree(self.fabric, self.signals.received or limit)
 
     def _read_clock(self) -> None:
         self.progress.minutes = (time.monotonic() - self._started) / 60

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import shutil
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,21 +19,26 @@ from edgeformer.data.corpora import ParallelCorpus
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import CheckpointError, ConfigError, TrainingError
 from edgeformer.families import is_shipped, model_config
-from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.model.check import check_model
-from edgeformer.run.folder import AFTER_DIVERGENCE, INFO_FILE, RESUME_FILE, SAMPLE_SIZE, Run, refuse_used
+from edgeformer.run.folder import AFTER_DIVERGENCE, RESUME_FILE, SAMPLE_SIZE, Run, refuse_used
 from edgeformer.run.info import RunInfo, Validation, library_versions
 from edgeformer.run.weights import load_weights
 from edgeformer.train.checkpoints.averaging import write_final_model
 from edgeformer.train.checkpoints.checkpoint import TrainingState
-from edgeformer.train.checkpoints.resume import limit_of_finished, require_checkpoint, resumable_recipe
+from edgeformer.train.checkpoints.resume import (
+    limit_of_finished,
+    require_checkpoint,
+    resumable_recipe,
+)
 from edgeformer.train.cpu import prepare_for_cpu
+from edgeformer.train.encoding import encode_corpus, open_encoded
+from edgeformer.train.gpu import tf32_products, use_fp32_recurrences
 from edgeformer.train.initial import start_from
 from edgeformer.train.loop import build_optimizer, run_updates
 from edgeformer.train.loss import Objective
 from edgeformer.train.pretrain_checks import installed_checks, run_checks
-from edgeformer.train.processes import launch, process_rank, uses_bf16, world_size
+from edgeformer.train.processes import launch, process_rank, uses_bf16, wait_for_all, world_size
 from edgeformer.train.report.display import TrainingDisplay
 from edgeformer.train.report.metrics import MetricsLog
 from edgeformer.train.schedule import plan
@@ -88,7 +93,7 @@ def train(
     """Train a model, or continue training it.
 
     On CPU, an interrupted and resumed run ends with the same bits as an uninterrupted one. Under ``torchrun``, several
-    processes share each update; only the first one writes.
+    processes share each update; only the first one reads the text and writes.
 
     Args:
         recipe: what to train; may be ``None`` when resuming.
@@ -122,22 +127,23 @@ def train(
     if recipe.train.threads:
         torch.set_num_threads(recipe.train.threads)
 
-    corpus = load_with_copies(recipe, data_dir)
-    if run is None:
-        run = _create(out, recipe, corpus, console, init, export_check=export_check)
-    elif run.info.provenance.get("sha256") != corpus.provenance.sha256:
-        raise CheckpointError(
-            f"Run `{out}` was trained on different text from what is there now; provide the same files with --data."
-        )
-    with locked_folder(run.path) if is_first else nullcontext():
+    fabric = launch(recipe.train)
+    corpus = load_with_copies(recipe, data_dir) if is_first else None  # the others map its token ids
+    if corpus is not None:
+        run = run or _create(out, recipe, corpus, console, init, export_check=export_check)
+        if run.info.provenance.get("sha256") != corpus.provenance.sha256:
+            raise CheckpointError(f"Run `{out}` was trained on different text; provide the same files with --data.")
+    wait_for_all(fabric)
+    run = run or Run.open(out)
+    with locked_folder(run.path) if is_first else nullcontext(), tf32_products():
         if resume and is_first:
             clear_stale(run.checkpoints)
             run.write_recipe()
-        return _train(run, corpus, resume, console)
+        return _train(run, corpus, resume, fabric, console)
 
 
-def _train(run: Run, corpus: ParallelCorpus, resume: bool, console: Console) -> TrainResult:
-    """Train a run that exists, from its beginning or from its checkpoint."""
+def _train(run: Run, corpus: ParallelCorpus | None, resume: bool, fabric: Fabric, console: Console) -> TrainResult:
+    """Train a run that exists, from its beginning or from its checkpoint; only the first process has the corpus."""
     config = run.recipe.train
     torch.manual_seed(config.seed)
     model = run.build_model()
@@ -145,8 +151,10 @@ def _train(run: Run, corpus: ParallelCorpus, resume: bool, console: Console) -> 
         load_weights(model, run.initial_path)
     if resume:
         check_model(model)  # its code may have changed since
-    pairs, valid = _encode(run, corpus, model)
-    fabric = launch(config)
+    if corpus is not None:
+        encode_corpus(run, corpus, model)
+    wait_for_all(fabric)
+    pairs, valid = open_encoded(run)
     fabric.to_device(model)
     training = _Training(
         run,
@@ -155,7 +163,7 @@ def _train(run: Run, corpus: ParallelCorpus, resume: bool, console: Console) -> 
         _validator(run, corpus, valid, fabric),
         TrainingDisplay(console, config.max_steps, config.max_minutes),
     )
-    if process_rank() == 0:
+    if corpus is not None:
         _describe(training, corpus, len(valid))
     if resume and (run.checkpoints / RESUME_FILE).is_file():
         training.state.restore(run.checkpoints / RESUME_FILE)
@@ -182,6 +190,8 @@ def _update_until_stopped(training: _Training, fabric: Fabric) -> StopReason:
     run, state, config = training.run, training.state, training.run.recipe.train
     if fabric.device.type == "cpu":
         prepare_for_cpu(state.model)
+    else:
+        use_fp32_recurrences(state.model)
     step = state.progress.step
     with (
         catch_signals() as signals,
@@ -210,22 +220,6 @@ def _update_until_stopped(training: _Training, fabric: Fabric) -> StopReason:
         )
 
 
-def _encode(run: Run, corpus: ParallelCorpus, model: EncoderDecoder) -> tuple[EncodedPairs, EncodedPairs]:
-    """Tokenize the pairs for training and for validation, and drop those that do not fit the model."""
-    train_pairs, valid_pairs = (
-        EncodedPairs.encode(
-            part,
-            run.source_tokenizer,
-            run.target_tokenizer,
-            max_source_length=model.max_source_length,
-            max_target_length=model.max_target_length,
-            special=run.special,
-        )
-        for part in (corpus.train, corpus.valid)
-    )
-    return train_pairs, valid_pairs
-
-
 def _batches(run: Run, pairs: EncodedPairs) -> BatchStream:
     """Return the training batches of this process."""
     config = run.recipe.train
@@ -239,11 +233,12 @@ def _batches(run: Run, pairs: EncodedPairs) -> BatchStream:
     )
 
 
-def _validator(run: Run, corpus: ParallelCorpus, pairs: EncodedPairs, fabric: Fabric) -> Validator:
+def _validator(run: Run, corpus: ParallelCorpus | None, pairs: EncodedPairs, fabric: Fabric) -> Validator:
+    """Return what validates; without a corpus, that is on all processes but the first, nothing will be validated."""
     config = run.recipe.train
     return Validator(
         encoded=pairs,
-        references=[corpus.valid[index][1] for index in pairs.kept],
+        references=[corpus.valid[index][1] for index in pairs.kept] if corpus is not None else [],
         target_tokenizer=run.target_tokenizer,
         special=run.special,
         batch_tokens=config.batch_tokens,
@@ -251,7 +246,7 @@ def _validator(run: Run, corpus: ParallelCorpus, pairs: EncodedPairs, fabric: Fa
         label_smoothing=config.label_smoothing,
         autocast=fabric.autocast,
         lowercase=run.recipe.tokenizer.lowercase,
-        tokenized=corpus.provenance.tokenize == "none",
+        tokenized=corpus is not None and corpus.provenance.tokenize == "none",
     )
 
 
@@ -269,10 +264,11 @@ def _describe(training: _Training, corpus: ParallelCorpus, valid_pairs: int) -> 
         padding=stream.padding,
         filters=corpus.report,
     )
-    run.write_sample([corpus.train[index] for index in pairs.kept[evenly_spaced(len(pairs), SAMPLE_SIZE)]])
+    rows = pairs.kept[evenly_spaced(len(pairs), SAMPLE_SIZE)]
+    run.write_sample(list(corpus.train.rows(rows)))
     display.line(corpus.report.summary())
     if run.recipe.train.precision == "bf16" and not uses_bf16(run.recipe.train):
-        display.line("This processor has no instructions for bf16, so training computes in fp32, which is faster here.")
+        display.line("This machine has no instructions for bf16, so training computes in fp32, which is faster here.")
     wanted = run.recipe.tokenizer.vocab_size
     for side, size in {"source": run.info.source_vocab_size, "target": run.info.target_vocab_size}.items():
         if wanted is not None and size < wanted and not (side == "target" and run.recipe.tokenizer.shared):
@@ -312,23 +308,17 @@ def _diverged(training: _Training, reason: str) -> TrainingError:
 
 
 def _finish(training: _Training) -> None:
-    """Write and print the final model."""
+    """Write and print the final model, and remove what only served to train it."""
     state = training.state
     figures = write_final_model(training.run, state.model, training.validator, state.progress.validations)
     training.display.final(figures, training.run.info.averaged_steps)
+    shutil.rmtree(training.run.encoded, ignore_errors=True)
 
 
 def _create(
     out: Path, recipe: Recipe, corpus: ParallelCorpus, console: Console, init: Run | None, *, export_check: bool
 ) -> Run:
-    """Create the run folder on the first process; the others wait for it."""
-    if process_rank():
-        deadline = time.monotonic() + 600
-        while not (out / INFO_FILE).is_file():
-            if time.monotonic() > deadline:
-                raise TrainingError(f"The first process did not create `{out}` within 10 minutes; see its output.")
-            time.sleep(0.2)
-        return Run.open(out)
+    """Create the run folder."""
     provenance = msgspec.to_builtins(corpus.provenance)
     recipe = with_warmup(recipe, recipe.train.warmup)  # which does not depend on limits that resuming may change
     if init is not None:

@@ -79,7 +79,7 @@ class Validator:
     def _losses(self, model: EncoderDecoder) -> tuple[float, float]:
         """Return the mean smoothed and plain cross-entropy per token."""
         device = next(model.parameters()).device
-        loss = nll = tokens = 0.0
+        tokens, total = 0, torch.zeros(2, dtype=torch.float64, device=device)
         with self.autocast():
             for batch in in_order(self.encoded, self.batch_tokens):
                 source, length, target, labels = (
@@ -87,8 +87,10 @@ class Validator:
                     for array in (batch.source, batch.source_length, batch.target, batch.labels)
                 )
                 sums = smoothed_cross_entropy(model(source, length, target), labels, self.label_smoothing)
-                loss, nll, tokens = loss + sums.loss.item(), nll + sums.nll.item(), tokens + sums.tokens.item()
-        return loss / tokens, nll / tokens
+                total += torch.stack((sums.loss, sums.nll))
+                tokens += sums.tokens
+        loss, nll = (total / tokens).tolist()
+        return loss, nll
 
     def _decoded(self, model: EncoderDecoder) -> tuple[float, float, int]:
         """Return BLEU, the fraction of exact matches, and the number of sentences, decoded greedily."""

@@ -35,7 +35,7 @@ from edgeformer_export.shortlist.graphs import output_projection, restricted
 from edgeformer_export.shortlist.lists import MadeShortlist, ShortlistReport, measure
 from edgeformer_export.stages import COMPARE, EXAMPLES, QUANTIZE, WRITE, StageProgress, silent
 from edgeformer_export.tracing.to_onnx import Graphs, split_attention
-from edgeformer_export.traits import PeriodReport, measure_period, min_confidence
+from edgeformer_export.traits import PeriodReport, failed_validation, measure_period, min_confidence
 from edgeformer_export.weights import WeightsFile
 from edgeformer_export.writer import ExportError, atomic_folder, write_manifest
 from edgeformer_runtime import contract
@@ -153,7 +153,9 @@ def _measured(folder: Path, model_graphs: ModelGraphs) -> tuple[PeriodReport | N
     """Measure what texts are translated with, with the bundle's shortlist."""
     with Translator.open(folder, engine="onnxruntime") as translator:
         period = measure_period(translator, [pair.text for pair in model_graphs.pairs])
-        least = min_confidence(translator, golden_texts(model_graphs.pairs))
+        texts = golden_texts(model_graphs.pairs)
+        is_useless = failed_validation(model_graphs.run.info.final)
+        least = 1.0 if is_useless else min_confidence(translator, texts)
     return period, Traits(min_confidence=least, needs_period=period is not None and period.is_needed)
 
 

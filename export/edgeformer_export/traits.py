@@ -9,12 +9,14 @@ mark itself is left out, since it is more probable where the source has one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import floor
 from random import Random
 from statistics import fmean, stdev
 
 import msgspec
 import numpy as np
 
+from edgeformer.run.info import Validation
 from edgeformer_export.sample import spread
 from edgeformer_runtime.text import TextTranslator
 from edgeformer_runtime.text.surface import lacks_period, period, without_final_punctuation
@@ -95,6 +97,16 @@ MAX_ERROR = 0.25
 """Share of texts on the wrong side of every threshold from which on confidence does not tell."""
 UNUSUAL = 0.05
 """Share of the texts that may be doubtful."""
+MAX_CONFIDENCE = 0.9
+"""Mean probability of its tokens from which on a translation is not doubtful, however sure a model is of the others."""
+MIN_BLEU, MAX_PERPLEXITY = 10.0, 10.0
+"""BLEU below which hardly any translation conveys its source, if the perplexity is also above its limit: BLEU of words
+says nothing about languages without spaces between them."""
+
+
+def failed_validation(final: Validation | None) -> bool:
+    """Return whether a model translated the validation text of its own training badly."""
+    return final is not None and final.bleu < MIN_BLEU and final.perplexity > MAX_PERPLEXITY
 
 
 def min_confidence(translator: Translator, texts: Sequence[str]) -> float | None:
@@ -109,9 +121,10 @@ def min_confidence(translator: Translator, texts: Sequence[str]) -> float | None
         texts: sentences like those that the model was trained on.
 
     Returns:
-        The confidence that all but :data:`UNUSUAL` of the texts have, at least
-        :data:`~edgeformer_runtime.text.text_translator.MIN_CONFIDENCE`; or less, if as many of the texts are below as
-        unreadable ones are not, and these are at most :data:`MAX_ERROR` of them. ``None`` if there are too few texts.
+        The confidence that all but :data:`UNUSUAL` of the texts have, from
+        :data:`~edgeformer_runtime.text.text_translator.MIN_CONFIDENCE` to :data:`MAX_CONFIDENCE`; or less, if as many
+        of the texts are below as unreadable ones are not, and these are at most :data:`MAX_ERROR` of them. ``None`` if
+        there are too few texts.
     """
     order = Random(0)
     unreadable = [_shuffled(text, order) for text in texts]
@@ -125,8 +138,9 @@ def min_confidence(translator: Translator, texts: Sequence[str]) -> float | None
     own, other = confidence[: len(kept)], confidence[len(kept) :]
     errors = [max(np.mean(own < value), np.mean(other >= value)) for value in confidence]
     best = int(np.argmin(errors))
-    least = max(MIN_CONFIDENCE, np.quantile(own, UNUSUAL))
-    return round(float(min(confidence[best], least) if errors[best] <= MAX_ERROR else least), 3)
+    least = min(MAX_CONFIDENCE, max(MIN_CONFIDENCE, np.quantile(own, UNUSUAL)))
+    least = min(confidence[best], least) if errors[best] <= MAX_ERROR else least
+    return floor(1000 * least) / 1000  # not more, which many texts may be just below
 
 
 def _shuffled(text: str, order: Random) -> str:

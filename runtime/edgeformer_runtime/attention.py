@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 
 from edgeformer_runtime.decoding.batching import single_row_batches
-from edgeformer_runtime.decoding.forced_steps import forced_attention, forced_batch
+from edgeformer_runtime.decoding.forced_steps import check_size, forced_attention, forced_batch
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.session import AttentiveSession, FloatArray, StepSession, longest_target
 from edgeformer_runtime.engine.session import BundleSession
@@ -98,6 +98,7 @@ def attention_weights(
     for indices in single_row_batches(session, [len(source) for source in sources], max_batch_tokens):
         # The step that produces a token is fed the preceding token, so the last token is never fed.
         batch = forced_batch([(sources[index], targets[index][:-1]) for index in indices], session.special)
+        check_size(session, batch)
         weights = forced_attention(session.start(batch.source, batch.source_length), batch.target)  # (N, T, S)
         for row, index in enumerate(indices):
             results[index] = weights[row, given : given + len(targets[index]), : batch.source_length[row]]

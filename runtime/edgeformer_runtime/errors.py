@@ -9,7 +9,7 @@
     ├── DataError              a text file or a corpus cannot be read
     ├── ModelError             a model computes NaN or infinite values
     ├── OptionError            an option is out of range, or of another type
-    ├── SessionError           a translator was closed, or opened in another process
+    ├── SessionError           a translator was closed, or opened in ONNX Runtime before a fork
     ├── StoppedError           a translation was given up before it was complete
     │   ├── CanceledError      it was not wanted any more
     │   └── TimedOutError      it took longer than its `timeout`; also a `TimeoutError`
@@ -66,7 +66,7 @@ class OptionError(EdgeformerError):
 
 
 class SessionError(EdgeformerError):
-    """A translator was closed, or opened before this process was forked."""
+    """A translator was closed, or opened in ONNX Runtime before this process was forked."""
 
 
 class StoppedError(EdgeformerError):

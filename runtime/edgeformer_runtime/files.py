@@ -43,15 +43,19 @@ def naming(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
+def atomic_file(path: Path, *, clear: bool = True) -> Iterator[BinaryIO]:
     """Yield a new file that replaces ``path`` if the block succeeds, and is removed otherwise.
 
     A reader sees either the old or the new content, even after a crash or a power failure.
 
+    Args:
+        path: the file.
+        clear: see :func:`temporary`.
+
     Raises:
         OSError: the parent folder does not exist, or the file cannot be written; names ``path``.
     """
-    with naming(path), temporary(path, create=lambda name: name.touch(exist_ok=False)) as name:
+    with naming(path), temporary(path, create=lambda name: name.touch(exist_ok=False), clear=clear) as name:
         with name.open("wb") as file:  # unlike those of `tempfile`, the file's mode respects the umask
             yield file
             file.flush()
@@ -60,10 +64,10 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         sync(path.parent)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, *, clear: bool = True) -> None:
     """Write a file with :func:`atomic_file`. Missing parent folders are created."""
     make_folder(path.parent)
-    with atomic_file(path) as file:
+    with atomic_file(path, clear=clear) as file:
         file.write(content)
 
 
@@ -159,7 +163,7 @@ def checked_members(archive: zipfile.ZipFile, limit: int) -> list[zipfile.ZipInf
 
 
 @contextmanager
-def temporary(path: Path, create: Callable[[Path], object]) -> Iterator[Path]:
+def temporary(path: Path, create: Callable[[Path], object], *, clear: bool = True) -> Iterator[Path]:
     """Create a temporary beside ``path`` and remove it at the end, unless it has been renamed.
 
     It is locked while it is in use, so that :func:`clear_stale` recognizes those of dead processes.
@@ -167,8 +171,11 @@ def temporary(path: Path, create: Callable[[Path], object]) -> Iterator[Path]:
     Args:
         path: what the temporary will become.
         create: creates an empty file or folder, or gives ``path`` this name, for it to be removed.
+        clear: remove stale temporaries of ``path`` first, which lists the whole folder; whoever writes many files into
+            one folder does that once instead.
     """
-    clear_stale(path.parent, path.name)
+    if clear:
+        clear_stale(path.parent, path.name)
     while True:
         name = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
         create(name)

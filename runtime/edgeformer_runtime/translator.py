@@ -46,7 +46,8 @@ class Translator(Generic[SessionT_co]):
 
     Use :meth:`open` to open a bundle, and the constructor to wrap a session of another engine. As a context manager, it
     closes itself. A translator of a bundle is pickled as the bundle's path and its settings, and opened again when it
-    is unpickled; after a fork, the child process cannot use it (:class:`SessionError`).
+    is unpickled. After a fork, the child process can use it on the kernels, but not in ONNX Runtime
+    (:class:`SessionError`).
 
     Args:
         session: the model.
@@ -231,7 +232,7 @@ class Translator(Generic[SessionT_co]):
             InputTooLongError: a text has more tokens than the model accepts, and ``truncate`` is not set.
             OptionError: an option is unknown or out of range, ``texts`` is not iterable or a single string, or a target
                 prefix cannot be encoded.
-            SessionError: the translator is closed, or was opened before a fork.
+            SessionError: the translator is closed, or was opened in ONNX Runtime before a fork.
             CanceledError: ``cancel`` said so.
             TimedOutError: the translation took longer than ``timeout``.
         """

@@ -124,6 +124,7 @@ def test_a_model_of_marian(tmp_path: Path) -> None:
         ({"relative_bias": {"buckets": 8, "max_distance": 20}}, '`positions` = "none"'),
         ({"d_k": 6, "d_v": 6}, "`d_k` and `d_v`"),
         ({"share_head_projection": True}, "`share_head_projection`"),
+        ({"encoder_attention_only": True}, "`encoder_attention_only`"),
     ],
 )
 def test_options_that_ctranslate2_lacks_are_named(model: dict[str, Any], message: str, tmp_path: Path) -> None:

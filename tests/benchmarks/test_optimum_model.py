@@ -67,6 +67,7 @@ def test_calls_of_it_give_our_tokens(tmp_path: Path) -> None:
         ({"scale_embeddings": 2.0}, "scale_embeddings"),
         ({"tied_embeddings": "inputs"}, "tied_embeddings"),
         ({"d_k": 6, "d_v": 6}, "d_k"),
+        ({"encoder_attention_only": True}, "encoder_attention_only"),
     ],
     ids=str,
 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import islice, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -127,15 +128,19 @@ def test_processes_share_an_epoch() -> None:
         assert same(ranks[index % 3].batch(index // 3), alone.batch(index))
 
 
-def test_encode_adds_special_tokens_and_drops_what_is_too_long() -> None:
+def test_encode_adds_special_tokens_and_drops_what_is_too_long(tmp_path: Path) -> None:
     text = [("a b", "c"), ("a b c d e f", "c"), ("b", "c d e f g h"), ("c", "d e")]
     library = train_tokenizers(text, TokenizerConfig(kind="word", vocab_size=50))[0]
     tokenizer = Tokenizer(library)
     special = special_tokens(tokenizer, tokenizer, ())
-    pairs = EncodedPairs.encode(text, tokenizer, tokenizer, max_source_length=4, max_target_length=4, special=special)
+    pairs = EncodedPairs.encode(
+        text, tokenizer, tokenizer, max_source_length=4, max_target_length=4, special=special, folder=tmp_path
+    )
     assert pairs.kept.tolist() == [0, 3]
     assert pairs.too_long == 2
     assert pairs.target.padded(np.array([0]), 0).tolist() == [[BOS, *tokenizer.encode("c"), EOS]]
     assert pairs.source.padded(np.array([0]), 0).tolist() == [[*tokenizer.encode("a b"), EOS]]
     with pytest.raises(DataError, match="None of 4 sentence pairs fits `max_source_length` = 1"):
-        EncodedPairs.encode(text, tokenizer, tokenizer, max_source_length=1, max_target_length=4, special=special)
+        EncodedPairs.encode(
+            text, tokenizer, tokenizer, max_source_length=1, max_target_length=4, special=special, folder=tmp_path
+        )

@@ -181,7 +181,7 @@ def test_no_text(texts: list[str]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_real_text_round_trips(kind: Kind) -> None:
-    pairs = load_corpus(DataConfig(corpus="tatoeba-en-fr"), SHARED_DATA).train[-3000:]
+    pairs = list(load_corpus(DataConfig(corpus="tatoeba-en-fr"), SHARED_DATA).train)[-3000:]
     texts = [text for pair in pairs for text in pair]
     assert any("\u202f" in text for text in texts)
     assert any("\u00a0" in text for text in texts)

@@ -2,13 +2,21 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
+from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from edgeformer.data.batches import NO_LABEL
+from edgeformer.config import TrainConfig
+from edgeformer.data.batches import NO_LABEL, BatchStream, EncodedPairs, Ragged
+from edgeformer.model.build import build_model
 from edgeformer.train import loss as loss_module
-from edgeformer.train.loss import projected_cross_entropy, smoothed_cross_entropy
+from edgeformer.train.loop import Update, build_optimizer, run_updates
+from edgeformer.train.loss import Objective, projected_cross_entropy, smoothed_cross_entropy
+from edgeformer.train.stopping import LimitReached
+from edgeformer_runtime.bundle.manifest import SpecialTokens
+from tests.factory import randomise, small_recipe
 
 TOLERANCE = {
     torch.float32: 1e-5,  # order of summation
@@ -50,13 +58,13 @@ def test_equals_definition(smoothing: float, dtype: torch.dtype) -> None:
     loss, nll, tokens = reference(logits.float(), labels, smoothing)
     assert sums.loss.item() == pytest.approx(loss, rel=1e-5)
     assert sums.nll.item() == pytest.approx(nll, rel=1e-5)
-    assert sums.tokens.item() == tokens == 9
+    assert sums.tokens == tokens == 9
 
 
 def test_all_padding_is_zero() -> None:
     logits = torch.full((1, 2, 4), float("inf"), requires_grad=True)
     sums = smoothed_cross_entropy(logits, torch.full((1, 2), NO_LABEL), 0.1)
-    assert (sums.loss.item(), sums.nll.item(), sums.tokens.item()) == (0, 0, 0)
+    assert (sums.loss.item(), sums.nll.item(), sums.tokens) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
@@ -115,7 +123,7 @@ def test_losses_in_bf16_are_as_accurate_as_stated(scale: float) -> None:
 def test_projection_of_padding_alone_is_zero() -> None:
     features, projection, labels = projected_example(bias=True)
     sums = projected_cross_entropy(features, projection, torch.full_like(labels, NO_LABEL), 0.1)
-    assert (sums.loss.item(), sums.nll.item(), sums.tokens.item()) == (0, 0, 0)
+    assert (sums.loss.item(), sums.nll.item(), sums.tokens) == (0, 0, 0)
     assert not any(gradient.any() for gradient in torch.autograd.grad(sums.loss, [features, *projection.parameters()]))
 
 
@@ -137,3 +145,67 @@ def projected_example(bias: bool) -> tuple[Tensor, nn.Linear, Tensor]:
     torch.manual_seed(1)
     features, projection = torch.randn(3, 5, 7, requires_grad=True), nn.Linear(7, 11, bias=bias)
     return features, projection, example()[1]
+
+
+class MaskedSoftmaxCELoss(nn.CrossEntropyLoss):
+    """The loss of the article "PyTorch系列之机器翻译｜注意力机制｜Transformer", as it is there."""
+
+    def forward(self, pred: Tensor, label: Tensor, valid_length: Tensor) -> Tensor:  # type: ignore[override]
+        weights = torch.ones_like(label)
+        mask = torch.arange(label.size(1))[None, :] < valid_length[:, None]
+        weights[~mask] = 0
+        self.reduction = "none"
+        output = super().forward(pred.transpose(1, 2), label)
+        return (output * weights.float()).mean(dim=1)
+
+
+@pytest.mark.parametrize("loss_mean", ["tokens", "padded_length"])
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_an_update_takes_the_mean_of_the_recipe(loss_mean: str, accumulate: int) -> None:
+    """Of the document's loss, the sum over the sentences, which is what "Dive into Deep Learning" differentiates."""
+    chance = np.random.default_rng(0)
+    special = SpecialTokens()
+    source_ids, target_ids = (
+        Ragged.from_sequences([chance.integers(5, 30, chance.integers(2, 9)).tolist() for _ in range(60)])
+        for _ in range(2)
+    )
+    pairs = EncodedPairs(source_ids, target_ids, np.arange(60), 0, special)
+    stream = BatchStream(pairs, batch_tokens=40, seed=1, accumulate=accumulate)
+    model = randomise(build_model(small_recipe("post_norm", {"dropout": 0.0}), 30, 30), 0)
+    expected = torch.zeros(())
+    for index in range(accumulate):
+        batch = stream.batch(index)
+        source, length, target, labels = map(
+            torch.from_numpy, (batch.source, batch.source_length, batch.target, batch.labels)
+        )
+        true = labels >= 0
+        pred = model(source, length, target)
+        if loss_mean == "padded_length":
+            expected = expected + MaskedSoftmaxCELoss()(pred, labels.clamp_min(0), true.sum(1)).sum()
+        else:
+            expected = (
+                expected + nn.functional.cross_entropy(pred[true], labels[true], reduction="sum") / batch.update_tokens
+            )
+    norm = torch.cat(
+        [gradient.flatten() for gradient in torch.autograd.grad(expected, list(model.parameters()))]
+    ).norm()
+    config = TrainConfig(loss_mean=loss_mean, accumulate=accumulate, label_smoothing=0.0, clip_norm=0.0)  # type: ignore[arg-type]
+    updates: list[Update] = []
+
+    def after_update(update: Update) -> LimitReached:
+        updates.append(update)
+        return LimitReached("max_steps", 1)
+
+    run_updates(
+        Fabric(accelerator="cpu"),
+        Objective(model, 0.0),
+        build_optimizer(model, config),
+        stream,
+        config,
+        learning_rate=lambda step: 0.0,
+        step=0,
+        after_update=after_update,
+    )
+    torch.testing.assert_close(updates[0].gradient_norm, norm.detach())
+    if loss_mean == "tokens":
+        torch.testing.assert_close(updates[0].loss, expected.detach())  # else it is reported per token all the same

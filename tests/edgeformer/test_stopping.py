@@ -58,15 +58,16 @@ def test_outside_the_main_thread_nothing_is_caught() -> None:
 AGREE = """
 import signal
 from edgeformer.config import TrainConfig
-from edgeformer.train.processes import agree, launch
+from edgeformer.train.processes import Agreement, launch
 from edgeformer.train.stopping import Interrupted
 fabric = launch(TrainConfig())
-nothing = agree(fabric, None)
-reason = agree(fabric, Interrupted(signal.SIGTERM) if fabric.global_rank else None)
-print(f"{nothing} {reason}\\n", end="")
+agree = Agreement()
+wanted = Interrupted(signal.SIGTERM) if fabric.global_rank else None
+agreed = [str(agree(fabric, reason)) for reason in (None, wanted, wanted)]
+print(f"{agreed}\\n", end="")
 """
 
 
 @pytest.mark.slow
 def test_all_processes_stop_for_the_reason_of_one() -> None:
-    assert two_processes("-c", AGREE).splitlines() == ["None SIGTERM"] * 2
+    assert two_processes("-c", AGREE).splitlines() == ["['None', 'None', 'SIGTERM']"] * 2

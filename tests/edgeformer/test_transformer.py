@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
 from edgeformer.errors import ConfigError
 from edgeformer.families import model_config
@@ -101,6 +103,58 @@ def test_shared_heads_follow_the_document() -> None:
         feed_forward = layer.feed_forward
         expected = layer.feed_forward_residual.norm(feed_forward[3](feed_forward[0](inner).relu()) + inner)
         torch.testing.assert_close(layer(x, padding), expected)
+
+
+class DocumentAttention(nn.Module):
+    """``MultiHeadAttention`` of the notebook "Transformer的pythoch实现"."""
+
+    def __init__(self, heads: int, d_model: int) -> None:
+        super().__init__()
+        self.d_k, self.h, self.d_model = d_model // heads, heads, d_model
+        self.q_linear, self.k_linear, self.v_linear, self.out = (nn.Linear(d_model, d_model) for _ in range(4))
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        q, k, v = (
+            linear(x).view(x.size(0), -1, self.h, self.d_k).transpose(1, 2)
+            for linear in (self.q_linear, self.k_linear, self.v_linear)
+        )
+        scores = torch.matmul(q, k.transpose(-2, -1)) / self.d_k**0.5
+        scores = scores.masked_fill(mask.unsqueeze(1) == 0, -1e9)
+        context = torch.matmul(torch.softmax(scores, dim=-1), v)
+        concat = context.transpose(1, 2).contiguous().view(x.size(0), -1, self.d_model)
+        attended: Tensor = self.out(concat)
+        return attended
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_an_encoder_of_attention_alone_follows_the_document(norm: str) -> None:
+    """``x = layers[i](x, mask)``, where a layer is ``attn(x, x, x, mask)``, and nothing after the last layer."""
+    model = build(encoder_attention_only=True, encoder_layers=3, norm=norm, max_source_length=80)
+    source, length = torch.tensor([[5, 6, 7, 3], [9, 3, 0, 0]]), torch.tensor([4, 2])
+    table = torch.zeros(80, 32)
+    for pos in range(80):
+        for i in range(0, 32, 2):
+            table[pos, i] = math.sin(pos / (10000 ** (i / 32)))
+            table[pos, i + 1] = math.cos(pos / (10000 ** (i / 32)))
+    with torch.no_grad():
+        x = model.source_embedding.tokens(source) * math.sqrt(32) + table[:4]
+        for layer in model.encoder_layers:
+            theirs = DocumentAttention(4, 32)
+            names = {"q_linear": "query", "k_linear": "key", "v_linear": "value", "out": "output"}
+            theirs.load_state_dict(
+                {
+                    f"{name}.{part}": layer.get_submodule("attention").get_parameter(f"{ours}.{part}")
+                    for name, ours in names.items()
+                    for part in ("weight", "bias")
+                }
+            )
+            x = theirs(x, (source != 0).unsqueeze(-2))
+        state = model.encode(source, length)
+        key, value = model.decoder_layers[0].get_submodule("cross_attention").project_memory(x)  # type: ignore[operator]
+    torch.testing.assert_close(state["cross_key.0"], key)
+    torch.testing.assert_close(state["cross_value.0"], value)
+    inside = {name.split(".")[2] for name, _ in model.encoder_layers.named_parameters(prefix="encoder_layers")}
+    assert inside == {"attention"}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from edgeformer_export.traits import MIN_TEXTS, UNUSUAL, min_confidence
+from edgeformer.run.info import Validation
+from edgeformer_export.traits import MAX_CONFIDENCE, MIN_TEXTS, UNUSUAL, failed_validation, min_confidence
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.source import Source
 from edgeformer_runtime.text.text_translator import MIN_CONFIDENCE, TextTranslator
@@ -78,6 +79,35 @@ def test_where_unreadable_text_is_like_the_rest_little_is_doubtful() -> None:
     least = min_confidence(copies, TEXTS)
     assert least == pytest.approx(np.quantile(confidence, UNUSUAL), abs=1e-3)
     assert 0 < np.mean(confidence < least) <= UNUSUAL
+
+
+@pytest.mark.parametrize("level", [-1e-4, -0.003, -0.006, -0.05, -0.3, -3.0])
+@pytest.mark.parametrize("spread", [0.0, 1e-3, 0.1])
+def test_a_sure_translation_is_not_doubtful_however_sure_the_others_are(level: float, spread: float) -> None:
+    model = mock.Mock(defaults=DecodeOptions())
+    model.session.max_source_length = model.session.max_target_length = 100
+    model.too_long.return_value = set()
+    model.options = lambda **changes: DecodeOptions(**changes)
+    model.translate = lambda texts, options: [
+        Translation(Source(text, (1,)), (TextHypothesis(text, (), (), 0.0, True, (score,)),))
+        for text, score in ((text, level - spread * (sum(map(ord, text)) % 7)) for text in texts)
+    ]
+    least = min_confidence(model, TEXTS)
+    assert least is not None
+    assert least <= MAX_CONFIDENCE < 0.994
+    own = np.exp([level - spread * (sum(map(ord, text)) % 7) for text in TEXTS])
+    assert np.mean(own < least) <= max(UNUSUAL, float(np.mean(own < MIN_CONFIDENCE)))
+
+
+@pytest.mark.parametrize(
+    ("bleu", "perplexity", "expected"), [(3.4, 40, True), (99.6, 1, False), (0.5, 5, False), (12, 40, False)]
+)
+def test_a_model_that_translated_its_validation_text_badly_failed(
+    bleu: float, perplexity: float, expected: bool
+) -> None:
+    final = Validation(step=1, loss=1.0, perplexity=perplexity, bleu=bleu, exact_match=0.0, sentences=100, minutes=1.0)
+    assert failed_validation(final) == expected
+    assert not failed_validation(None), "an imported model"
 
 
 def test_little_of_what_a_model_that_ships_was_made_for_is_doubtful() -> None:

@@ -56,13 +56,13 @@ class Opened(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def open_case(store: Store) -> Callable[[Case], Opened]:
+def open_case(store: Store) -> Callable[..., Opened]:
     """Opens a bundle on both devices; each is exported once."""
 
     @cache
-    def opened(case: Case) -> Opened:
+    def opened(case: Case, taught: tuple[str, ...] = ("post_norm",)) -> Opened:
         variant, precision, target = case
-        settings: RunSettings = {"steps": 100 if variant == "post_norm" else 0, "model": sizes(variant, "cuda")}
+        settings: RunSettings = {"steps": 100 if variant in taught else 0, "model": sizes(variant, "cuda")}
         bundle = store.bundle(variant, precision, target, **settings)
         cuda, cpu = (Translator.open(bundle, device=device, threads=1) for device in ("cuda", "cpu"))
         return Opened(store.run(variant, **settings).load_model(), bundle, cuda, cpu, precision)
@@ -71,12 +71,12 @@ def open_case(store: Store) -> Callable[[Case], Opened]:
 
 
 @pytest.fixture(params=CASES, ids="-".join)
-def case(request: pytest.FixtureRequest, open_case: Callable[[Case], Opened]) -> Opened:
+def case(request: pytest.FixtureRequest, open_case: Callable[..., Opened]) -> Opened:
     return open_case(request.param)
 
 
 @pytest.fixture(params=CASES[:2], ids="-".join)
-def taught(request: pytest.FixtureRequest, open_case: Callable[[Case], Opened]) -> Opened:
+def taught(request: pytest.FixtureRequest, open_case: Callable[..., Opened]) -> Opened:
     """Knows when a sentence ends, and writes its caches in place."""
     return open_case(request.param)
 
@@ -89,17 +89,23 @@ def random_sources(lengths: list[int], seed: int = 0) -> list[list[int]]:
 def test_graphs_run_there(case: Opened) -> None:
     for graph in (
         case.cuda.session.onnxruntime._graphs.encoder,
-        case.cuda.session.onnxruntime.step_graph.session.onnxruntime,
+        case.cuda.session.onnxruntime.step_graph.session,
     ):
         assert graph.get_providers()[0] == PROVIDERS["cuda"]
         assert graph.get_provider_options()[PROVIDERS["cuda"]]["use_tf32"] == "0"
 
 
-def test_logits_are_torchs(case: Opened) -> None:
+@pytest.mark.parametrize("export", CASES, ids="-".join)
+def test_logits_are_torchs(export: Case, open_case: Callable[..., Opened]) -> None:
+    """Alone and in a batch, with random weights: after 100 updates, those of ``post_norm`` amplify rounding on text
+    unlike what they have seen, in PyTorch as well; see ``test_half.py``."""
+    case = open_case(export, taught=())
     sources = random_sources([1, 2, 9, 40, 256, 5, 5])
     targets = [ids[:-1] for ids in random_sources([1, 4, 30, 12, 7, 39, 2], seed=1)]
-    parity = compare_logits(case.model, case.cuda.session, list(zip(sources, targets, strict=True)))
-    assert parity.max_difference <= PRECISIONS[case.precision].tolerances.logits * max(1.0, parity.largest / 10)
+    pairs = list(zip(sources, targets, strict=True))
+    for batch in (pairs, *([pair] for pair in pairs)):
+        parity = compare_logits(case.model, case.cuda.session, batch)
+        assert parity.max_difference <= PRECISIONS[case.precision].tolerances.logits * max(1.0, parity.largest / 10)
 
 
 def test_attention_and_output_are_torchs(case: Opened) -> None:
@@ -122,7 +128,8 @@ def test_rows_that_leave_at_different_steps_leave_the_others_as_they_are(taught:
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_a_sentence_gives_the_same_alone_and_in_a_batch(taught: Opened, beam_size: int) -> None:
-    changed = changed_by_company(taught.cuda, TEXTS, tolerance=np.inf, beam_size=beam_size)
+    tolerance = 1e-3 if taught.precision == "fp32" else 5e-2
+    changed = changed_by_company(taught.cuda, TEXTS, tolerance=tolerance, beam_size=beam_size)
     # In float16, two tokens may be so close that another order of additions decides between them.
     assert len(changed) <= len(TEXTS) * (0 if taught.precision == "fp32" else 0.1)
 
@@ -159,7 +166,7 @@ def test_golden_examples_hold_there(taught: Opened) -> None:
     assert check_golden(taught.cuda).problems == ()
 
 
-def test_commands_take_the_device(open_case: Callable[[Case], Opened]) -> None:
+def test_commands_take_the_device(open_case: Callable[..., Opened]) -> None:
     bundle = open_case(CASES[0]).path
     on_cuda, on_cpu = (
         commands.run("translate", "--lines", bundle, "--device", name, *TEXTS) for name in ("cuda", "cpu")

@@ -25,16 +25,19 @@ from torch import Tensor
 from edgeformer.cli import main
 from edgeformer.errors import ConfigError
 from edgeformer.model.base import State
+from edgeformer.model.build import build_model
 from edgeformer.model.transformer.attention import Scoring
 from edgeformer.model.transformer.model import Transformer
 from edgeformer.run.folder import Run
 from edgeformer.run.weights import save_weights
 from edgeformer_export.export import ParityError, export_run, golden_texts
+from edgeformer_export.kernels.plan import make_plan
+from edgeformer_export.kernels.products import NotPlannableError
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.parity.report import ParityReport
 from edgeformer_export.sample import grouped, sample_pairs, spread
 from edgeformer_export.tracing import kernels
-from edgeformer_export.traits import min_confidence
+from edgeformer_export.traits import failed_validation, min_confidence
 from edgeformer_export.weights import ALIGNMENT, WeightsFile
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
@@ -42,13 +45,13 @@ from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.decoding.forced_steps import Pair
 from edgeformer_runtime.engine.session import kernels_advice
-from edgeformer_runtime.errors import ModelError
+from edgeformer_runtime.errors import BundleError, ModelError
 from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, rehash, without_attention
 from tests.commands import error, succeeded
-from tests.factory import PAIRS, small_run
+from tests.factory import PAIRS, small_recipe, small_run
 from tests.store import Store, with_agreement
 
 
@@ -80,7 +83,8 @@ def test_manifest_tells_what_is_in_the_bundle(fp32: Path, run: Run) -> None:
     assert manifest.traits.needs_period == manifest.report.period["is_needed"]
     assert manifest.report.parity["logits"]["max_difference"] <= 1e-4
     with Translator.open(fp32) as translator:
-        assert manifest.traits.min_confidence == min_confidence(translator, golden_texts(sample_pairs(run, model)))
+        least = min_confidence(translator, golden_texts(sample_pairs(run, model)))
+        assert manifest.traits.min_confidence == (1 if failed_validation(run.info.final) else least)
     assert set(manifest.files) == {path.name for path in fp32.iterdir()} - {"manifest.json", "manifest.json.sha256"}
     for name in (contract.ENCODER_FILE, contract.DECODER_FILE):
         graph = onnx.load(fp32 / name, load_external_data=False).graph
@@ -323,6 +327,30 @@ def test_command_line_refuses(run: Run, fp32: Path, tmp_path: Path) -> None:
     ):
         assert message in error(*arguments)
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(
+    ("variant", "message"),
+    [
+        ("lstm", "the families `transformer` and `ssru` only"),
+        ("t5", "no biases by distance"),
+        ("attention_encoder", "no encoder layers of attention alone"),
+    ],
+)
+def test_the_kernels_say_which_models_they_lack(variant: str, message: str) -> None:
+    model = build_model(small_recipe(variant), 30, 30)
+    with pytest.raises(NotPlannableError, match=message):
+        make_plan(model, {}, [], lambda array: 0)
+
+
+@pytest.mark.slow
+def test_a_model_without_a_plan_runs_in_onnx_runtime(store: Store) -> None:
+    bundle = store.bundle("attention_encoder", "int8")
+    with Translator.open(bundle) as translator:
+        assert translator.bundle.manifest.plan is None
+        assert translator.session.engine == "onnxruntime"
+    with pytest.raises(BundleError, match="has no plan for the kernels"):
+        Translator.open(bundle, engine="kernels")
 
 
 @pytest.mark.parametrize("precision", ["int8-block", "int4"])

@@ -23,6 +23,7 @@ from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
 from tests.amounts import combinations
 from tests.company import changed_by_company
+from tests.cuda import skip_unless_supported
 from tests.factory import PAIRS
 from tests.store import CPU_PRECISIONS, QUANTIZED, Store
 
@@ -50,8 +51,8 @@ class Taught(NamedTuple):
     params=["post_norm", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ssru", "lstm", "lstm_mlp"))],
 )
 def taught(request: pytest.FixtureRequest, store: Store, device: str) -> Taught:
-    if device != "cpu":
-        pytest.skip("int8 graphs run on the CPU only")
+    for precision in CPU_PRECISIONS:
+        skip_unless_supported(precision, device)
     variant, steps = request.param, TAUGHT[request.param]
     bundles = {
         precision: Translator.open(store.bundle(variant, precision, steps=steps), threads=1)

@@ -18,7 +18,7 @@ from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.translator import Translator
-from tests.cuda import sizes
+from tests.cuda import sizes, skip_unless_supported
 from tests.factory import PAIRS, small_run
 from tests.store import Store
 from tests.variants import VARIANTS, is_slow
@@ -34,6 +34,7 @@ FP32: list[Export] = [
 INT8: list[Export] = [
     ("pre_norm", "ort", "int8"),
     ("untied_silu", "portable", "int8"),
+    ("attention_encoder", "ort", "int8"),
     ("output_bias", "ort", "int8"),
     ("output_bias", "portable", "int8"),
 ]
@@ -53,8 +54,7 @@ def exports(*chosen: Export) -> pytest.MarkDecorator:
 def exported(request: pytest.FixtureRequest, store: Store, device: str) -> Exported:
     variant, target, precision = request.param
     model = sizes(variant, device)
-    if device == "cuda" and precision not in {"fp32", "fp16"}:
-        pytest.skip("integers are for CPUs")
+    skip_unless_supported(precision, device)
     bundle = store.bundle(variant, precision, target, model=model)
     return Exported(store.run(variant, model=model).load_model(), Translator.open(bundle, device=device))
 

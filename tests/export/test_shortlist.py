@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,12 +22,15 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import SpecialTokens, Target
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.decoding.batching import pad
+from edgeformer_runtime.decoding.options import DecodeChanges
 from edgeformer_runtime.engine import listing
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.precision import Precision
 from edgeformer_runtime.translator import Translator
+from tests.amounts import combinations
 from tests.bundles import copy_of, rehash
 from tests.commands import succeeded
+from tests.company import EVERY_PROCESSOR, changed_by_company
 from tests.factory import PAIRS
 from tests.shortlists import bundle_of, lists_of
 from tests.store import RunSettings, Store
@@ -113,16 +117,22 @@ def test_with_all_tokens_listed_translations_are_those_of_the_whole_vocabulary(
         assert alone == expected
 
 
-def test_a_sentence_uses_its_own_list_in_any_batch(store: Store, with_lists: Callable[..., Path]) -> None:
-    lists = lists_of(store.run(), always=20)
-    translator = Translator.open(with_lists("int8"), threads=1)
-    texts = [source for source, _ in PAIRS[::2]]
-    for beam_size in (1, 3):
-        together = translator.translate(texts, beam_size=beam_size, max_length=20)
-        for translation in together:
-            assert lists.usable(translation.source.ids)[list(translation.best.ids)].all()
-            (alone,) = translator.translate([translation.source.text], beam_size=beam_size, max_length=20)
-            assert alone.best.ids == translation.best.ids
+@pytest.mark.parametrize("variant", ["post_norm", pytest.param("ssru", marks=pytest.mark.slow)])
+@combinations(engine=["onnxruntime", "kernels"], search=EVERY_PROCESSOR)
+def test_a_sentence_uses_its_own_list_in_any_batch(
+    store: Store, with_lists: Callable[..., Path], engine: str, search: DecodeChanges, variant: str
+) -> None:
+    lists = lists_of(store.run(variant), always=20)
+    texts = [source for source, _ in PAIRS[::3]]
+    with Translator.open(with_lists("int8", variant), threads=1, engine=engine) as translator:
+        usable = [lists.usable(source.ids) for source in translator.encode(texts)]
+        changes: dict[str, Any] = {"max_length": 20, **search}
+        if "prefix_bias_beta" in search:  # favor what another sentence may use
+            pairs = zip(usable, [*usable[1:], usable[0]], strict=True)
+            changes["target_prefix"] = [np.flatnonzero(others & ~mine)[:2].tolist() for mine, others in pairs]
+        for mask, translation in zip(usable, translator.translate(texts, **changes), strict=True):
+            assert all(mask[list(hypothesis.ids)].all() for hypothesis in translation.hypotheses)
+        assert not changed_by_company(translator, texts, **changes)
 
 
 @pytest.mark.parametrize("precision", ["int8", "int4"])

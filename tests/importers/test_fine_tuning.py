@@ -61,7 +61,7 @@ def test_training_starts_from_the_imported_weights(marian_run: Run, tuned: Run) 
     assert tuned.info.provenance["initial"] == marian_run.info.provenance
 
 
-def test_the_end_token_is_learned_although_it_is_padding(marian_run: Run, tuned: Run) -> None:
+def test_the_end_token_is_learned_although_it_is_padding(marian_run: Run, tuned: Run, tmp_path: Path) -> None:
     tokenizer = tuned.target_tokenizer
     assert tokenizer.pad_id == tokenizer.eos_id
     encoded = EncodedPairs.encode(
@@ -71,6 +71,7 @@ def test_the_end_token_is_learned_although_it_is_padding(marian_run: Run, tuned:
         max_source_length=99,
         max_target_length=99,
         special=tuned.special,
+        folder=tmp_path,
     )
     batch = encoded.collate(torch.arange(2).numpy(), 0)
     lengths = (batch.labels >= 0).sum(1)

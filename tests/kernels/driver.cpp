@@ -2,9 +2,12 @@
 //
 //   driver translate CASE               prints what every instruction set computes
 //   driver mutate CASE SEED COUNT       opens and runs COUNT damaged models
+//   driver misuse CASE SEED COUNT       makes COUNT calls with arguments of which some are wrong
 //
 // CASE is a file that `tests/kernels/cases.py` writes: whole numbers of 64 bits, the plan, and the weights.
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -97,7 +100,7 @@ int search(edgeformer_batch* batch, const Case& one, const edgeformer_options& g
   std::vector<double> each(slots * limit), score(slots);
   std::vector<uint8_t> finished(slots);
   const edgeformer_results results = {limit, token.data(), each.data(), count.data(), score.data(), finished.data()};
-  const int outcome = edgeformer_search(batch, begin.data(), 1, most.data(), initial.data(), &given, nullptr, nullptr, &results);
+  const int outcome = edgeformer_search(batch, begin.data(), 1, most.data(), initial.data(), &given, nullptr, nullptr, nullptr, &results);
   hash->add(&outcome, 1);
   for (int64_t i = 0; i < slots && outcome == 1; i++) {
     hash->add(&count[i], 1);
@@ -114,7 +117,7 @@ int search(edgeformer_batch* batch, const Case& one, const edgeformer_options& g
 // All ways through the library. Returns whether it refused nothing.
 bool run(const edgeformer_model* model, const Case& one, int64_t limit, Hash* hash, std::string* text) {
   const int64_t sentences = static_cast<int64_t>(one.lengths.size());
-  const auto start = [&] { return edgeformer_start(model, one.tokens.data(), one.lengths.data(), sentences); };
+  const auto start = [&] { return edgeformer_start(model, one.tokens.data(), one.lengths.data(), sentences, nullptr, 0); };
   bool accepted = true;
   const struct { int64_t beams; bool scores; double penalty; } ways[] = {{1, false, 1}, {1, true, 0.6}, {3, true, 1}, {4, true, 0}, {2, true, 1.3}};
   for (const auto& way : ways) {
@@ -190,7 +193,7 @@ int translate(const Case& one) {
     Hash hash;
     std::string text;
     const bool accepted = run(model, one, kRoom, &hash, &text);
-    edgeformer_batch* last = edgeformer_start(model, one.tokens.data(), one.lengths.data(), static_cast<int64_t>(one.lengths.size()));
+    edgeformer_batch* last = edgeformer_start(model, one.tokens.data(), one.lengths.data(), static_cast<int64_t>(one.lengths.size()), nullptr, 0);
     edgeformer_close(model);
     edgeformer_end(last);  // garbage collectors may close the model first
     std::printf("%s %016llx%s\n", level.c_str(), static_cast<unsigned long long>(hash.value), text.c_str());
@@ -265,11 +268,89 @@ int mutate(const Case& one, uint64_t seed, int64_t count) {
   return 0;
 }
 
+// A number that is right, or hardly wrong, or far from it.
+int64_t doubtful(int64_t right) {
+  static const int64_t values[] = {-1, 0, 1, 2, 63, 64, 65, 1 << 20, (1 << 20) + 1, INT64_MAX, INT64_MIN, int64_t(1) << 32, int64_t(1) << 61};
+  if (below(6)) return right;
+  return below(2) && right > -100000 && right < 100000 ? right + below(5) - 2 : values[below(sizeof values / sizeof *values)];
+}
+
+// As many tokens as are counted, where that can be.
+std::vector<int64_t> tokens(int64_t count, int64_t limit, bool is_ascending) {
+  std::vector<int64_t> values(static_cast<size_t>(std::max<int64_t>(0, std::min<int64_t>(count, 1 << 20))));
+  for (size_t i = 0; i < values.size(); i++) values[i] = doubtful(is_ascending ? static_cast<int64_t>(i) * 2 : below(limit));
+  return values;
+}
+
+int misuse(const Case& one, uint64_t seed, int64_t count) {
+  const Aligned weights(one.weights.size());
+  std::memcpy(weights.data, one.weights.data(), one.weights.size());
+  char problem[64] = "";
+  edgeformer_model* model = open(weights.data, static_cast<int64_t>(one.weights.size()), one.plan, nullptr, problem);
+  if (!model) return std::fprintf(stderr, "%s\n", problem), 1;
+  state = seed;
+  edgeformer_batch* batch = nullptr;
+  int64_t sentences = 0, rows = 0, done[6] = {}, refused[6] = {};
+  for (int64_t call = 0; call < count; call++) {
+    if (!batch) {
+      sentences = doubtful(1 + below(3));
+      std::vector<int64_t> lengths(static_cast<size_t>(std::max<int64_t>(0, std::min<int64_t>(sentences, 1 << 20))));
+      int64_t total = 0;
+      for (int64_t& length : lengths) total += std::max<int64_t>(0, std::min<int64_t>(length = doubtful(1 + below(9)), 1 << 10));
+      batch = edgeformer_start(model, tokens(total, one.source_rows, false).data(), lengths.data(), sentences, problem, doubtful(64) % 65);
+      rows = sentences;
+      batch ? done[0]++ : refused[0]++;
+      continue;
+    }
+    const int64_t kind = 1 + below(5);
+    bool accepted = false;
+    const std::vector<int64_t> token = tokens(rows, one.target_rows, false);
+    if (kind == 1 || kind == 2) {
+      const int64_t room = doubtful(rows * (kind == 1 ? one.target_rows : 9));
+      std::vector<float> numbers(static_cast<size_t>(std::max<int64_t>(0, std::min<int64_t>(room, 1 << 20))));
+      if (room > 1 << 20) continue;  // room that is not there
+      accepted = (kind == 1 ? edgeformer_step : edgeformer_attend)(batch, token.data(), numbers.data(), room);
+    } else if (kind == 3) {
+      const int64_t next = doubtful(1 + below(6));
+      if (edgeformer_select(batch, tokens(next, rows, false).data(), next)) accepted = true, rows = next;
+    } else if (kind == 4) {
+      const int64_t listed = doubtful(1 + below(one.target_rows / 2));
+      const std::vector<uint8_t> usable(static_cast<size_t>(sentences * std::max<int64_t>(0, std::min<int64_t>(listed, 1 << 10))), 1);
+      accepted = edgeformer_restrict(batch, tokens(listed, one.target_rows, true).data(), listed, usable.data());
+    } else {
+      edgeformer_options given = options(one, doubtful(1 + below(4)), below(2), below(9) ? 1.0 : HUGE_VAL, nullptr, doubtful(below(4)));
+      const std::vector<int64_t> suppressed = tokens(given.suppressed_count, 0, true);
+      given.suppressed = suppressed.data();
+      given.places = doubtful(given.places), given.hypotheses = doubtful(given.hypotheses);
+      given.given_length = doubtful(0), given.loop_repeats = doubtful(0), given.loop_given = doubtful(0), given.end = doubtful(one.end);
+      const int64_t begin_count = doubtful(1 + below(3)), room = doubtful(6);
+      if (room > 64 || given.hypotheses > 64) continue;  // room that is not there
+      const std::vector<int64_t> begin = tokens(rows * std::max<int64_t>(0, std::min<int64_t>(begin_count, 1 << 10)), one.target_rows, false);
+      std::vector<int64_t> most(static_cast<size_t>(rows)), written(static_cast<size_t>(rows * 64 * 64)), counts(static_cast<size_t>(rows * 64));
+      for (int64_t& each : most) each = doubtful(1 + below(6));
+      const std::vector<double> initial(static_cast<size_t>(rows), below(9) ? 0.0 : -HUGE_VAL);
+      std::vector<double> logs(written.size()), scores(counts.size());
+      std::vector<uint8_t> finished(counts.size());
+      const edgeformer_results results = {room, written.data(), logs.data(), counts.data(), scores.data(), finished.data()};
+      accepted = edgeformer_search(batch, begin.data(), begin_count, most.data(), initial.data(), &given, nullptr, nullptr, nullptr, &results);
+    }
+    accepted ? done[kind]++ : refused[kind]++;
+    if (!accepted && kind != 5 && !*edgeformer_problem(batch)) return std::fprintf(stderr, "refused without a reason\n"), 1;
+    if (kind == 5 || !below(4)) edgeformer_end(batch), batch = nullptr;
+  }
+  edgeformer_end(batch);
+  edgeformer_close(model);
+  for (int kind = 0; kind < 6; kind++) std::printf("%lld done, %lld refused\n", static_cast<long long>(done[kind]), static_cast<long long>(refused[kind]));
+  return 0;
+}
+
 }  // namespace
 
 int main(int count, char** argument) {
   if (count < 3) return 2;
   const Case one = read_case(argument[2]);
   if (!std::strcmp(argument[1], "translate")) return translate(one);
-  return count < 5 ? 2 : mutate(one, std::strtoull(argument[3], nullptr, 10), std::atoll(argument[4]));
+  if (count < 5) return 2;
+  if (!std::strcmp(argument[1], "misuse")) return misuse(one, std::strtoull(argument[3], nullptr, 10), std::atoll(argument[4]));
+  return mutate(one, std::strtoull(argument[3], nullptr, 10), std::atoll(argument[4]));
 }

@@ -79,6 +79,31 @@ def test_every_compiler_finds_the_instruction_sets(by: str, tmp_path: Path, monk
     assert library.edgeformer_levels().decode().split() == [*x86, *arm, "portable"]
 
 
+@pytest.mark.skipif(shutil.which("nm") is None, reason="needs nm, which lists the symbols of objects")
+@pytest.mark.parametrize("level", ["-O0", "-Os", "-O2"])
+@pytest.mark.parametrize("by", ["c++", "x86_64-linux", "aarch64-linux"])
+def test_no_object_links_what_is_compiled_for_a_higher_instruction_set(by: str, level: str, tmp_path: Path) -> None:
+    """Whatever the compiler does not inline: the linker keeps one of several equal symbols, of any object."""
+    target, module = (None if by == "c++" else by), compiling(None if by == "c++" else by)
+    command = [by] if by == "c++" else module.compiler(target)
+    if not command or shutil.which(command[0]) is None:
+        pytest.skip(f"{by} is not installed")
+    symbols: dict[str, set[str]] = {}
+    for path in map(Path, module._objects(command, target, tmp_path, [level], [])):
+        lines = subprocess.run(["nm", "-g", path], check=True, capture_output=True, text=True).stdout.splitlines()
+        symbols[path.stem] = {line.split()[-1] for line in lines}
+    levels = module.LEVELS[(target or module.this_system()).partition("-")[0]]
+    assert levels.keys() < symbols.keys()
+    for name in levels:
+        others = set().union(*(each for other, each in symbols.items() if other != name))
+        shared = {symbol for symbol in symbols[name] & others if "edgeformer" in symbol or symbol.startswith("_Z")}
+        assert shared <= {
+            *(f"_ZN10edgeformer{len(name)}{name}7kernelsE", "_ZN10edgeformer14longest_sourceERKNS_5StateE"),
+            "_ZN10edgeformer6widestERKNS_5ModelE",
+        }
+        assert f"_ZN10edgeformer{len(name)}{name}7kernelsE" in shared
+
+
 def test_other_systems_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     module = compiling(None)
     monkeypatch.setattr(module, "this_system", lambda: "riscv64-linux")
@@ -90,6 +115,16 @@ def test_other_systems_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_damaged_models_are_refused_or_run(shape: str, sanitized: Path, tmp_path: Path) -> None:
     case = write_case(tmp_path / "case", TINY[shape], (3, 1))
     assert "refused" in run(sanitized, "mutate", case, "1", "3000")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_wrong_arguments_are_refused(shape: str, sanitized: Path, tmp_path: Path) -> None:
+    case = write_case(tmp_path / "case", SHAPES[shape], (3, 1))
+    lines = run(sanitized, "misuse", case, "1", "4000").splitlines()
+    assert len(lines) == 6
+    for line in lines:
+        done, refused = (int(word) for word in line.split() if word.isdigit())
+        assert min(done, refused) > 10, "both happen to every function"
 
 
 @needs_node

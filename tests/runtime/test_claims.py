@@ -66,9 +66,9 @@ def set_axis(tree: Tree, kind: str, axis: int, size: int | str) -> None:
     ],
 )
 def test_types_and_axes_are_compared_when_a_bundle_is_opened(
-    small_bundle: Path, tmp_path: Path, change: Change, words: str
+    small_bundles: dict[Precision, Path], tmp_path: Path, change: Change, words: str
 ) -> None:
-    bundle = edit_manifest(copy_of(small_bundle, tmp_path), change)
+    bundle = edit_manifest(copy_of(small_bundles["fp32"], tmp_path), change)
     with pytest.raises(BundleError, match="graphs and manifest differ") as caught:
         Translator.open(bundle, threads=1)
     assert words in str(caught.value)

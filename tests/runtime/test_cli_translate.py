@@ -81,9 +81,9 @@ def test_json(small_bundle: Path, translator: Translator) -> None:
             assert found["score"] == pytest.approx(expected.score, abs=1e-5)
 
 
-def test_alternatives_and_token_scores(small_bundle: Path, translator: Translator) -> None:
+def test_alternatives_and_token_scores(small_bundle: Path, translator: Translator, device: str) -> None:
     options = ["--json", "--nbest", "6", "--alternatives", "--min-alternative-prob", "0.001", "--token-scores"]
-    record = json.loads(run("translate", "--lines", small_bundle, *options, LINES[0]).stdout)
+    record = json.loads(run("translate", "--lines", "--device", device, small_bundle, *options, LINES[0]).stdout)
     (translation,) = translator.translate(
         LINES[:1], n_best=6, return_alternatives=True, min_alternative_expansion_prob=0.001, return_token_scores=True
     )

@@ -3,7 +3,7 @@
 import os
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,32 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace as replace_field
 
 from edgeformer_runtime import Translator
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.decoding.loop import decode
+from edgeformer_runtime.contract import WEIGHTS_FILE
+from edgeformer_runtime.decoding.batching import pad
+from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.engine.session import BundleSession, kernels_advice
-from edgeformer_runtime.errors import BundleError, ConfigError, DeviceError, EdgeformerError, OptionError, SessionError
+from edgeformer_runtime.errors import (
+    BundleError,
+    ConfigError,
+    DeviceError,
+    EdgeformerError,
+    ModelError,
+    OptionError,
+    SessionError,
+)
+from edgeformer_runtime.limits import MAX_DECODING_BYTES
+from edgeformer_runtime.shortlist import Shortlist
 from edgeformer_runtime.text import TextTranslator
 from tests.amounts import examples
-from tests.bundles import copy_of, edit_manifest
+from tests.bundles import copy_of, edit_manifest, rehash
 from tests.commands import problems, python, run, succeeded
+from tests.company import EVERY_PROCESSOR
 from tests.store import COMMITTED
 
 BUNDLE = COMMITTED / "int8"
@@ -70,14 +84,19 @@ def reference() -> Iterator[Translator]:
         yield translator
 
 
-@pytest.mark.parametrize("damage", ["missing", "text", "of another version"])
+@pytest.mark.parametrize("damage", ["missing", "text", "of another version", "of another interface"])
 def test_kernels_without_their_library_leave_the_model_to_onnxruntime(damage: str, tmp_path: Path) -> None:
     package = Path(pytest.importorskip("edgeformer_kernels", reason="the kernels are not built").__file__)
     copy = tmp_path / "edgeformer_kernels"
     copy.mkdir()
-    (copy / "__init__.py").write_bytes(package.read_bytes())
+    code = package.read_text(encoding="utf-8")
+    other = code.replace("\n_VERSION = ", "\n_VERSION = 1 + ") if damage == "of another interface" else code
+    assert (other != code) == (damage == "of another interface")
+    (copy / "__init__.py").write_text(other, encoding="utf-8")
     for library in package.parent.glob("*edgeformer_kernels.*") if damage != "missing" else ():
-        content = library.read_bytes().replace(b"edgeformer_attend", b"edgeformer_absent")
+        content = library.read_bytes()
+        if damage == "of another version":
+            content = content.replace(b"edgeformer_attend", b"edgeformer_absent")
         (copy / library.name).write_bytes(b"not a library" if damage == "text" else content)
     command = "import sys; from edgeformer.cli import main; main()", "translate", BUNDLE, "A cat!"
     paths = os.pathsep.join([str(tmp_path), *sys.path])
@@ -86,6 +105,7 @@ def test_kernels_without_their_library_leave_the_model_to_onnxruntime(damage: st
     refused = python(*command, "--engine", "kernels", check=False, PYTHONPATH=paths)
     assert refused.returncode == 1
     assert "library of edgeformer-kernels cannot be loaded" in refused.stderr
+    assert ("was compiled from another version" in refused.stderr) == damage.startswith("of another")
     assert "Traceback" not in refused.stderr
 
 
@@ -149,6 +169,52 @@ def test_the_kernels_search_as_the_loop_does(kernels: Translator, data: st.DataO
         for mine, other in zip(ours, theirs, strict=True):
             assert mine.score == pytest.approx(other.score, abs=1e-4)
             assert mine.token_scores == pytest.approx(other.token_scores, abs=1e-4)
+
+
+def random_lists(seed: int, sources: int, targets: int, eos: int) -> Shortlist:
+    """Few tokens for every sentence, the end token among them, and few for each source token."""
+    random = np.random.default_rng(seed)
+    sizes = random.integers(0, 4, sources)
+    frequent = np.concatenate(([eos], random.permutation(np.setdiff1d(np.arange(targets), [eos]))))
+    return Shortlist(int(random.integers(1, 6)), np.cumsum(sizes), frequent, random.integers(0, targets, sizes.sum()))
+
+
+@given(data=st.data(), search=st.sampled_from(EVERY_PROCESSOR), seed=st.integers(0, 10**6))
+@examples(40, 500)
+def test_a_sentence_has_only_tokens_that_it_may_use_and_the_same_in_any_batch(
+    kernels: Translator, data: st.DataObject, search: DecodeChanges, seed: int
+) -> None:
+    """With lists so short that searches may run out of tokens, which is an error then, alone and in a batch."""
+    special = kernels.session.special
+    session = kernels.session.with_prefix(special.prefix)
+    sizes = kernels.source_tokenizer.vocab_size, kernels.target_tokenizer.vocab_size
+    lists = vars(session)["_shortlist"] = random_lists(seed, *sizes, special.eos)
+    ids = st.lists(st.integers(4, sizes[0] - 1), max_size=5)
+    sources = data.draw(st.lists(ids.map(lambda ids: [*ids, special.eos]), min_size=2, max_size=4))
+    usable = [lists.usable(source) for source in sources]
+    anything = np.flatnonzero(np.logical_or.reduce(usable)).tolist()
+    prefixes = [data.draw(st.lists(st.sampled_from(anything), max_size=2)) for _ in sources]
+    changes: dict[str, Any] = {"max_length": 8, **search}
+    options = DecodeOptions(**changes)
+
+    def decoded(indices: Sequence[int]) -> list[list[Hypothesis]] | None:
+        try:
+            return decode(session, [sources[i] for i in indices], options, prefixes=[prefixes[i] for i in indices])
+        except ModelError as error:
+            if "no token has a finite logit" in str(error).lower():
+                return None
+            raise
+
+    together, alone = decoded(range(len(sources))), [decoded([index]) for index in range(len(sources))]
+    assert (together is None) == (None in alone)
+    for index, one in enumerate(alone):
+        forced = 0 if options.prefix_bias_beta else len(prefixes[index])
+        for hypothesis in one[0] if one else ():
+            assert usable[index][list(hypothesis.ids[forced:])].all()
+        if together is not None and one is not None:
+            assert [(each.ids, each.finished) for each in together[index]] == [(e.ids, e.finished) for e in one[0]]
+            for mine, other in zip(together[index], one[0], strict=True):
+                assert mine.score == pytest.approx(other.score, abs=1e-4)
 
 
 def test_a_sentence_is_done_before_its_batch(kernels: Translator) -> None:
@@ -246,7 +312,7 @@ def test_advice_says_what_to_do_where_something_can_be_done(
 def test_commands_say_what_to_do_unless_an_engine_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = "edgeformer-kernels is not installed here"
     monkeypatch.setattr("edgeformer_runtime.engine.session.kernels_problem", lambda: problem)
-    for command in (["translate", BUNDLE, "A cat!"], ["bench", BUNDLE, "--repeat", "1"], ["inspect", BUNDLE]):
+    for command in ("translate", BUNDLE, "A cat!"), ("bench", BUNDLE, "--repeat", "1"), ("inspect", BUNDLE):
         assert succeeded(*command).stderr.count(problem) == 1
         if command[0] != "inspect":
             assert problem not in succeeded(*command, "--engine", "onnxruntime").stderr
@@ -306,6 +372,62 @@ except Exception as error:
     assert problem.startswith("DeviceError onnxruntime is not installed")
 
 
+def test_the_first_token_comes_before_the_last_one(kernels: Translator) -> None:
+    for options in (DecodeOptions(beam_size=1), DecodeOptions(beam_size=3), DecodeOptions(beam_size=3, min_length=2)):
+        counters = Counters()
+        decode(kernels.session, [source.ids for source in kernels.encode(TEXTS[:3])], options, counters)
+        assert 0 < counters.encoder_seconds < counters.first_token_seconds < counters.batch_seconds
+
+
+def test_what_a_state_refuses_is_an_error_of_the_runtime(kernels: Translator) -> None:
+    session = kernels.session
+
+    def state() -> Any:
+        return session.start_search(np.array([[5, 3], [4, 3]]), np.array([2, 1]))  # type: ignore[attr-defined]
+
+    size = kernels.target_tokenizer.vocab_size
+    token, ended = np.array([4, 4]), state()
+    for _ in range(session.max_target_length):
+        ended.step(token)
+    calls: list[Callable[[], object]] = [
+        *(lambda ended=ended: ended.step(token), lambda ended=ended: ended.attend(token)),
+        *(lambda wrong=wrong: state().step(np.array(wrong)) for wrong in ([4], [4, size], [-1, 4], [4.5, 4])),
+        *(lambda wrong=wrong: state().attend(np.array(wrong)) for wrong in ([4], [4, size])),
+        *(lambda wrong=wrong: state().select(np.array(wrong), None) for wrong in ([2], [-1], [0.5])),
+        *(lambda wrong=wrong: session.start(np.array([wrong]), np.array([1])) for wrong in ([10**6], [-1])),
+        lambda: session.start(np.array([[4]]), np.array([0])),
+    ]
+    for call in calls:
+        with pytest.raises(ModelError, match=r"The kernels cannot .*: .*\.$"):
+            call()
+
+
+def test_weights_that_cannot_be_read_are_named(kernels: Translator, tmp_path: Path) -> None:
+    del kernels
+    bundle = copy_of(BUNDLE, tmp_path)
+    (bundle / WEIGHTS_FILE).write_bytes(b"")
+    rehash(bundle)
+    with pytest.raises(BundleError, match=f"`{WEIGHTS_FILE}` cannot be read"):
+        Translator.open(bundle, engine="kernels")
+
+
+def test_a_batch_of_a_hostile_plan_does_not_fit(kernels: Translator) -> None:
+    """The estimate is that of the plan, whatever the manifest says of the state."""
+    del kernels
+    session = Translator.open(BUNDLE, engine="kernels").session
+    estimate = session.batch_bytes(4, 12, 20, 30)
+    bundle = replace(session.bundle, manifest=replace_field(session.bundle.manifest, state=()))
+    without = session.with_prefix(())
+    without.bundle = bundle
+    assert without.batch_bytes(4, 12, 20, 30) == estimate
+    assert session.batch_bytes(1, 1, 10**6, 1) > MAX_DECODING_BYTES
+    state = session.start(*pad([[4] * 20] * 4, 0))
+    state.select(np.arange(4).repeat(3), None)
+    for _ in range(30):
+        state.step(np.full(12, 4))
+    assert state.nbytes <= estimate
+
+
 def test_a_batch_is_given_up_within_a_step(kernels: Translator) -> None:
     asked: list[int] = []
 
@@ -337,7 +459,8 @@ DIFFERS = "plan and manifest differ in vocabularies or lengths"
 @pytest.mark.parametrize(
     ("part", "field", "change", "problem"),
     [
-        *(("projection", "weight", lambda _, offset=offset: offset, POINTED) for offset in (-8, 10**9, 2**62)),
+        *(("projection", "weight", lambda _, offset=offset: offset, POINTED) for offset in (-8, 10**9, 2**52)),
+        *(("projection", "weight", lambda _, offset=offset: offset, "its schema") for offset in (2**62, 10**400)),
         ("projection", "scale", lambda _: 1, POINTED),
         ("source", "rows", lambda rows: rows - 1, DIFFERS),
         ("target", "rows", lambda rows: rows - 1, DIFFERS),

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from msgspec.structs import replace as replace_field
 
 from edgeformer_runtime.attention import Attention
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.precision import PRECISIONS, Precision
-from edgeformer_runtime.selfcheck.golden import check_golden, read_golden
+from edgeformer_runtime.selfcheck.golden import check_golden, kernel_problems, read_golden
 from edgeformer_runtime.translator import Translator
-from tests.bundles import copy_of, edit_golden
+from tests.bundles import copy_of, edit_golden, edit_manifest
+from tests.cuda import skip_unless_supported
 from tests.store import COMMITTED, CPU_PRECISIONS
 
 Cases = list[dict[str, Any]]
@@ -28,11 +30,10 @@ def edited(bundle: Path, folder: Path, change: Callable[[Cases], object]) -> Tra
 
 @pytest.mark.parametrize("precision", [name for name in get_args(Precision) if name != "fp16"])
 def test_a_sound_bundle_gives_its_golden_examples(
-    small_bundles: dict[Precision, Path], precision: Precision, device: str
+    small_bundle: Path, small_bundles: dict[Precision, Path], precision: Precision, device: str
 ) -> None:
-    if device != "cpu" and precision != "fp32":
-        pytest.skip("integers run on the CPU only")
-    bundle = small_bundles[precision]
+    skip_unless_supported(precision, device)
+    bundle = small_bundle if precision == "fp32" else small_bundles[precision]
     result = check_golden(Translator.open(bundle, device=device, threads=1))
     cases = read_golden(open_bundle(bundle)).cases
     assert result.problems == ()
@@ -193,3 +194,23 @@ def test_attention_that_does_not_sum_to_one_is_found(
 
     monkeypatch.setattr(Translator, "attention", scaled)
     assert check_golden(translator).problems == ("attention weights of example 1 do not add up to one",)
+
+
+@pytest.mark.parametrize("is_sound", [True, False])
+@pytest.mark.parametrize("has_output", ["none", "one", "all"])
+def test_plans_are_compared_with_the_graphs_whatever_the_outputs(
+    has_output: str, is_sound: bool, tmp_path: Path
+) -> None:
+    pytest.importorskip("edgeformer_kernels", reason="the kernels are not built")
+    bundle = copy_of(COMMITTED / "int8", tmp_path)
+    if not is_sound:
+        edit_manifest(bundle, lambda tree: tree["plan"]["projection"].update(input_zero=7))
+    golden = read_golden(open_bundle(bundle))
+    cases = tuple(
+        replace_field(case, ids=case.ids if has_output == "all" or (index == 0 and has_output == "one") else ())
+        for index, case in enumerate(golden.cases)
+    )
+    with Translator.open(bundle, engine="onnxruntime", threads=1) as translator:
+        problems = kernel_problems(translator, replace_field(golden, cases=cases, listed=()))
+    differing = [problem for problem in problems if "of the log-probabilities are those of ONNX Runtime" in problem]
+    assert len(differing) == (not is_sound)

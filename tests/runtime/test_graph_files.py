@@ -184,9 +184,9 @@ def overlapping(model: onnx.ModelProto) -> None:
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_what_the_exporter_never_writes_is_refused(
-    small_bundle: Path, tmp_path: Path, change: Change, words: str
+    small_bundles: dict[Precision, Path], tmp_path: Path, change: Change, words: str
 ) -> None:
-    message = refusal(changed(small_bundle, tmp_path, change))
+    message = refusal(changed(small_bundles["fp32"], tmp_path, change))
     assert "`decoder.onnx`" in message
     assert words in message
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+import tomllib
 from collections.abc import Iterator
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, packages_distributions
 from pathlib import Path
 
 import pytest
 
 import edgeformer_runtime
+from edgeformer.cli import EXTRA_OF_MODULE
 from tests.commands import python
 from tests.test_architecture import MODULES, ROOT, TREES, imports_of
 
@@ -18,11 +21,12 @@ TRAINING = {"torch", "onnx", "onnxscript", "onnx_ir", "onnxsim", "babel", "light
 SERVER = {"h11", "markdown_it", "starlette", "uvicorn", "prometheus_client"}
 OPTIONAL = {
     "engine/kernel_session.py": {"edgeformer_kernels"},
-    "distributed/ray_workers.py": {"pyarrow", "ray"},
+    "distributed/ray_workers.py": {"ray"},
     "tokenizer/moses.py": {"regex", "sacremoses", "subword_nmt"},
     "tokenizer/sentencepiece.py": {"sentencepiece"},
     "text/segmentation.py": {"sentencex"},
     "text/documents/fields.py": {"lxml"},
+    "text/documents/markdown.py": {"markdown_it"},
     "text/documents/marked.py": {"lxml"},
     "text/documents/open_document.py": {"lxml"},
     "text/documents/packages.py": {"lxml"},
@@ -138,6 +142,19 @@ def test_the_runtime_imports_its_four_libraries_only() -> None:
         optional = OPTIONAL.get(path.relative_to(root).as_posix(), set())
         optional |= SERVER if path.is_relative_to(root / "serve") else set()
         assert not names - allowed - commands - optional, path
+
+
+def test_a_package_that_a_command_lacks_is_named_with_its_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    required = {re.split("[<>=]", line)[0] for line in project["dependencies"]}
+    distributions = packages_distributions()
+    for folder in (ROOT / "edgeformer", ROOT / "export"):
+        for path, imported in imports_below(folder):
+            for name in {name for name, _ in imported} - sys.stdlib_module_names:
+                if not name.startswith("edgeformer") and name not in required:
+                    extra = project["optional-dependencies"][EXTRA_OF_MODULE[name]]
+                    packages = {re.split(r"[<>=\[]", line)[0].lower() for line in extra}
+                    assert packages & {package.lower().replace("_", "-") for package in distributions[name]}, path
 
 
 def test_torch_is_imported_at_once_only_where_models_and_training_are() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import get_ident
@@ -10,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgeformer_runtime.attention import attention_weights
 from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.decoding.forced_steps import score_batches
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.session import IntArray
@@ -88,6 +91,25 @@ def test_an_odd_beam_size_counts_with_its_surplus_row() -> None:
     session.row_bytes += 2**20
     with pytest.raises(OptionError, match="`beam_size` 3"):
         decode(session, [(4,)], DecodeOptions(beam_size=3))
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda session, source, target: list(score_batches(session, [(source, target)])),
+        lambda session, source, target: attention_weights(session, [source], [target]),
+    ],
+)
+def test_given_targets_that_do_not_fit_are_refused_before_any_work(ask: Callable[..., object]) -> None:
+    session = LargeSession()
+    source, target = [4, 5, 2], [4, 4, 2]
+    session.row_bytes = MAX_DECODING_BYTES // 8
+    with pytest.raises(OptionError, match=r"of 3 source and 3 target tokens may need more .* the limit of 8 GiB"):
+        ask(session, source, target)
+    assert session.rows == []
+    assert not session.threads
+    session.row_bytes = MAX_DECODING_BYTES // 9
+    assert next(score_batches(session, [(source, target)]))
 
 
 def test_the_estimate_is_the_states_size(small_bundle: Path) -> None:

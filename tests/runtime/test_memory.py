@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgeformer_runtime.selfcheck import memory
-from edgeformer_runtime.selfcheck.memory import available_memory
+from edgeformer_runtime.selfcheck.memory import available_memory, peak_memory_mb
 
 MEMINFO = (
     "MemTotal:       24684084 kB\nMemAvailable:   16000000 kB\nSwapFree:        1000000 kB\nHugePages_Total:   0\n"
@@ -70,3 +70,21 @@ def test_a_system_that_says_nothing_limits_nothing(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(memory, "PROC", tmp_path)
     monkeypatch.setattr(os, "sysconf_names", {}, raising=False)
     assert available_memory() is None
+
+
+@pytest.mark.parametrize("name", [b"python", b"\xc3\xa9diteur", b"\xff\xfe:", b"VmHWM: x", b"\xe2\x80\xa8"])
+def test_names_of_processes_and_groups_may_be_any_bytes(
+    name: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = os.fsdecode(name)
+    files = {
+        f"{folder}/memory.max": "1000",
+        f"{folder}/memory.current": "400",
+        f"{folder}/memory.stat": "inactive_file 1",
+    }
+    system(tmp_path, monkeypatch, "", files)
+    own = tmp_path / "proc" / "self"
+    (own / "cgroup").write_bytes(b"0::/" + name + b"\n")
+    (own / "status").write_bytes(b"Name:\t" + name + b"\nVmPeak:\t   9 kB\nVmHWM:\t   1000 kB\n")
+    assert available_memory() == 601
+    assert peak_memory_mb() == 1.024

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +19,7 @@ from edgeformer_runtime.engine.graphs import rows_graph
 from edgeformer_runtime.engine.onnx_state import OnnxState
 from edgeformer_runtime.errors import ModelError
 
+ROOT = Path(__file__).resolve().parents[2]
 DTYPES: tuple[DType, ...] = ("float32", "float16", "int32", "int64", "bool")
 
 
@@ -46,6 +51,15 @@ def test_a_failure_is_named(rows: DeviceRows) -> None:
     value = ort.OrtValue.ortvalue_from_numpy(np.zeros((2, 3), np.float32))
     with pytest.raises(ModelError, match=r"failed to move rows of the state: .*out of data bounds"):
         rows(value, "float32", np.array([7]))
+
+
+def test_tests_that_were_asked_to_use_a_gpu_fail_without_one() -> None:
+    command = [sys.executable, "-m", "pytest", "--numprocesses=0", "--device=cuda", __file__]
+    hidden = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    hidden["CUDA_VISIBLE_DEVICES"] = "-1"
+    done = subprocess.run(command, cwd=ROOT, env=hidden, capture_output=True, text=True)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "--device cuda was given, but" in done.stderr
 
 
 class RecordingGraph:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 import pytest
+from msgspec.structs import replace
 
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Precision
@@ -58,8 +59,11 @@ def test_integers_are_refused_on_another_device(
     )
 
 
-def test_heads_for_which_cuda_has_no_kernel_are_refused(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heads_for_which_cuda_has_no_kernel_are_refused(
+    small_bundles: dict[Precision, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    small_bundle = small_bundles["fp32"]  # which is the same on every device
     assert {tensor.axes[-1] for tensor in open_bundle(small_bundle).manifest.state if tensor.in_place} == {8}
     with pytest.raises(DeviceError) as caught:
         Translator.open(small_bundle, device="cuda")
@@ -75,26 +79,32 @@ def test_an_onnxruntime_that_is_too_old_is_named(small_bundle_int4: Path, monkey
         Translator.open(small_bundle_int4)
 
 
+@pytest.mark.parametrize("problem", ["could not be started", "no device"])
 def test_a_provider_that_does_not_start_is_an_error(
-    small_bundle: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    problem: str,
+    small_bundles: dict[Precision, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """onnxruntime falls back to the CPU, and says so on standard output at most; the session must not."""
+    """onnxruntime would fall back to the CPU, and say so on standard output; the session must not."""
     monkeypatch.setattr(contract, "CUDA_HEAD_WIDTHS", (8,))
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
     opened = ort.InferenceSession
 
-    def fall_back(
-        path: Path, options: ort.SessionOptions, providers: list[tuple[str, dict[str, str]]]
+    def start(
+        path: Path, options: ort.SessionOptions, providers: list[tuple[str, dict[str, str]]], enable_fallback: int
     ) -> ort.InferenceSession:
         ((name, settings),) = providers
         assert name == "CUDAExecutionProvider"
         assert settings["use_tf32"] == "0"
-        sys.stdout.write("EP Error")
+        assert enable_fallback == 0
+        if problem == "no device":
+            raise RuntimeError(problem)
         return opened(path, options, providers=["CPUExecutionProvider"])
 
-    monkeypatch.setattr(ort, "InferenceSession", fall_back)
-    with pytest.raises(DeviceError, match="could not be started"):
-        Translator.open(small_bundle, device="cuda")
+    monkeypatch.setattr(ort, "InferenceSession", start)
+    with pytest.raises(DeviceError, match=problem):
+        Translator.open(small_bundles["fp32"], device="cuda")
     assert capsys.readouterr().out == ""
 
 
@@ -142,3 +152,16 @@ def test_many_sentences_get_workers_of_one_thread(monkeypatch: pytest.MonkeyPatc
 def test_a_small_model_gets_one_thread_and_a_worker_for_each_cpu(small_bundle: Path) -> None:
     with Translator.open(small_bundle) as translator:
         assert (translator.session.threads, translator.workers) == (1, min(available_cpus(), 8))
+
+
+def test_what_onnxruntime_prints_is_not_on_standard_output(
+    small_bundle: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Standard output has the translations, and belongs to all threads: it cannot be another one for a while."""
+    monkeypatch.setattr(ort, "cuda_version", "11.8")  # for which it prints a warning
+    stdout = sys.stdout
+    onnx_session._check_cuda(replace(open_bundle(small_bundle).manifest, state=()))
+    assert sys.stdout is stdout
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "not supported for preloading" in printed.err

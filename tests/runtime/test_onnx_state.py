@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from functools import cache, partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime as ort
@@ -15,8 +15,8 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeformer_runtime.contract import StateTensor
-from edgeformer_runtime.decoding.forced_steps import forced_steps
-from edgeformer_runtime.decoding.loop import decode
+from edgeformer_runtime.decoding.forced_steps import forced_attention, forced_steps
+from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.search import packed
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
@@ -215,6 +215,51 @@ def test_two_threads_share_one_session(session: OnnxSession) -> None:
     assert all(len(best.ids) == LONGEST for work in expected for best, *_ in work)
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(lambda sources: decode(session, sources, options), works)) == expected
+
+
+@combinations(
+    limits=[{"max_length": 1}, {"max_length": 33}, {"max_len_a": 2.0, "max_len_b": 1}, {}],
+    beam_size=[1, 3],
+    begins=[(), (7, 9)],
+    prefix=[(), (5, 6, 7)],
+)
+def test_memory_is_reckoned_for_the_steps_that_a_call_can_make(
+    session: OnnxSession, limits: dict[str, Any], beam_size: int, begins: tuple[int, ...], prefix: tuple[int, ...]
+) -> None:
+    """If all outputs are as long as allowed, the estimate is the size of the state and the logits, old and new."""
+    session = session.with_prefix(begins)
+    prefix = prefix[: limits.get("max_length", len(prefix) + 1) - 1]
+    limit = {1: 1, 33: 33, None: 13 if "max_len_a" in limits else LONGEST - len(begins)}[limits.get("max_length")]
+    options = DecodeOptions(beam_size=beam_size, min_length=limit, **limits)
+    estimates = []
+
+    def batch_bytes(*sizes: int) -> int:
+        estimates.append(OnnxSession.batch_bytes(session, *sizes))
+        return estimates[-1]
+
+    vars(session)["batch_bytes"] = batch_bytes
+    counters = Counters()
+    sources = [[4, 5, 6, 7, 8, 3], [9, 10, 11, 12, 13, 3]]
+    results = decode(session, sources, options, counters, prefixes=[prefix] * 2)
+    assert {len(best.ids) + best.finished for best, *_ in results} == {limit}
+    assert counters.steps == len(begins) + limit
+    logits = 2 * beam_size * session.bundle.manifest.target_vocab_size * 4
+    assert estimates == [2 * (counters.peak_state_bytes + logits)]
+
+
+def test_scores_and_attention_take_memory_for_their_targets_alone(session: OnnxSession) -> None:
+    batch, capacities = batch_of([7, 3]), set()
+    for feed in (lambda state, target: list(forced_steps(state, target)), forced_attention):
+        if feed is forced_attention and not session.bundle.has_attention:
+            continue
+        state = session.start(batch.source, batch.length)
+        feed(state, np.full((2, 5), 7))
+        capacities |= {
+            value.shape()[tensor.axes.index("T")]
+            for tensor, value in ((tensor, state.tensors[tensor.name]) for tensor in session.bundle.manifest.state)
+            if tensor.in_place
+        }
+    assert capacities <= {5}
 
 
 def test_attention_steps_and_plain_ones_share_a_state(in_place: OnnxSession) -> None:

@@ -67,4 +67,4 @@ def test_what_a_model_forces_comes_first(translator: Translator) -> None:
     assert last.text == forcing.translate([TEXT], beam_size=1)[0].text
     given = translator.translate([TEXT], beam_size=1, target_prefix="green dog")[0].best
     prefix = translator.target_tokenizer.encode("green dog")
-    assert [*prefix, *(step.id for step in steps)] == list(given.ids)
+    assert [*prefix, *(step.id for step in steps), *[last.id] * (not given.finished)] == list(given.ids)

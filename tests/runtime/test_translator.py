@@ -26,6 +26,7 @@ from edgeformer_runtime import (
 )
 from tests.amounts import examples
 from tests.company import changed_by_company
+from tests.cuda import skip_unless_supported
 
 NOUNS, PLACES = ("dog", "river", "machine"), ("house", "sea", "café")
 TEXTS = [
@@ -45,6 +46,7 @@ BLANK = ["", " ", "\t", "\u00a0", "\u3000 \r"]
 @pytest.fixture(scope="module", params=["fp32", "int8"])
 def either(request: pytest.FixtureRequest, small_bundle: Path, small_bundle_int8: Path, device: str) -> Translator:
     """The fp32 bundle, then the int8 bundle."""
+    skip_unless_supported(request.param, device)
     return Translator.open({"fp32": small_bundle, "int8": small_bundle_int8}[request.param], device=device, threads=1)
 
 
@@ -81,7 +83,9 @@ def test_the_bound_of_memory_changes_no_output(either: Translator, beam_size: in
     np.testing.assert_allclose(scores(one), scores(many), atol=1e-5)
     assert small.batches == len(TEXTS) > large.batches
     assert small.row_steps == large.row_steps, "a finished row must cost nothing in a batch either"
-    assert small.peak_state_bytes < large.peak_state_bytes
+    assert small.peak_state_bytes <= large.peak_state_bytes
+    if either.session.engine == "onnxruntime":  # a batch on the kernels holds what the largest one before left to it
+        assert small.peak_state_bytes < large.peak_state_bytes
 
 
 def test_the_number_of_threads_changes_no_output(small_bundle: Path, translator: Translator) -> None:
@@ -142,8 +146,8 @@ def test_an_unknown_option_is_named_with_the_valid_ones(translator: Translator) 
     assert "`beam_size`" not in str(caught.value)
 
 
-def test_a_text_too_long_may_be_truncated(translator: Translator) -> None:
-    truncating = Translator.open(translator.bundle, threads=1, truncate=True)
+def test_a_text_too_long_may_be_truncated(translator: Translator, device: str) -> None:
+    truncating = Translator.open(translator.bundle, device=device, threads=1, truncate=True)
     limit = translator.bundle.manifest.max_source_length
     words = [f"dog{index}" for index in range(limit)]
     tokens = translator.source_tokenizer.encode(" ".join(words))
@@ -153,7 +157,9 @@ def test_a_text_too_long_may_be_truncated(translator: Translator) -> None:
     surplus = len(tokens) + 1 - limit
     assert [found.source.truncated for found in (short, long, blank)] == [0, surplus, 0]
     (whole,) = translator.translate([fits], beam_size=1)
-    assert (whole.source.ids, whole.source.truncated, whole.hypotheses) == (long.source.ids, 0, long.hypotheses)
+    assert (whole.source.ids, whole.source.truncated) == (long.source.ids, 0)
+    assert outputs([whole]) == outputs([long])
+    assert scores([whole]) == pytest.approx(scores([long]), abs=1e-5)
     (weights,) = truncating.attention([long])
     assert len(weights.source_tokens) == limit
 

@@ -114,6 +114,8 @@ def _require_supported(model: EncoderDecoder) -> None:
         if not isinstance(layer, DecoderLayer) or not isinstance(layer.target_layer, CausalSelfAttention):
             raise PeerError("CTranslate2 has no such decoder layer; of our families it supports `transformer` only.")
     config = model.config
+    if config.encoder_attention_only:
+        raise PeerError("CTranslate2 does not support `encoder_attention_only`.")
     if config.share_head_projection:
         raise PeerError("CTranslate2 does not support `share_head_projection`.")
     if not config.key_width * config.heads == config.value_width * config.heads == config.d_model:

@@ -159,6 +159,7 @@ def _require_supported(model: Any) -> None:
         "norm_type": config.norm_type == "layer",
         "norm_epsilon": config.norm_epsilon == NORM_EPSILON,
         "embedding_norm": not config.embedding_norm,
+        "encoder_attention_only": not config.encoder_attention_only,
         "share_head_projection": not config.share_head_projection,
         "attention_scale": config.attention_scale == "d_k",
         "positions": config.positions != "none",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -73,6 +74,26 @@ class LSTMCell(nn.Module):
         weight = self.gates.weight[:, self.in_width + self.hidden_size - rest.shape[1] :]
         return self._advance(projected + nn.functional.linear(rest, weight), cell)
 
+    def run(self, x: Tensor, hidden: Tensor, cell: Tensor) -> Tensor:
+        """Hidden states ``(N, T, U)`` after each position of an input ``(N, T, I)``, with a cell state in fp32."""
+        if x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
+            # Products in bf16, which takes less time than torch's kernel in fp32.
+            outputs, cell = [], cell.float()
+            for projected in self.project(x).unbind(1):
+                hidden, cell = self.finish(projected, hidden, cell)
+                outputs.append(hidden)
+            return torch.stack(outputs, 1)
+        # Torch's gates are in the order input, forget, candidate, output.
+        two, three = 2 * self.hidden_size, 3 * self.hidden_size
+        weight, bias = (torch.cat((p[:two], p[three:], p[two:three])) for p in (self.gates.weight, self.gates.bias))
+        of_x, of_hidden = weight[:, : self.in_width].contiguous(), weight[:, self.in_width :].contiguous()
+        weights = (of_x, of_hidden, bias, torch.zeros_like(bias))
+        x, hidden, cell = (tensor.to(weight.dtype) for tensor in (x, hidden[None], cell[None]))
+        # Under autocast, a GPU would compute in float16.
+        with torch.autocast(x.device.type, enabled=False), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk")
+            return torch.lstm(x, (hidden, cell), weights, True, 1, 0.0, torch.is_grad_enabled(), False, True)[0]
+
     def _advance(self, gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         switches, candidate = gates.split_with_sizes((3 * self.hidden_size, self.hidden_size), dim=1)
         enter, keep, emit = switches.sigmoid().chunk(3, dim=1)
@@ -135,12 +156,7 @@ class LSTMModel(EncoderDecoder):
         _, state = self.encode_layers(source, source_length)
         x: Tensor = self.dropout(self.embed_target(target))
         for index, cell in enumerate(self.decoder_cells()):
-            hidden, memory = state[f"hidden.{index}"], state[f"cell.{index}"].float()
-            outputs = []
-            for projected in cell.project(x).unbind(1):
-                hidden, memory = cell.finish(projected, hidden, memory)
-                outputs.append(hidden)
-            x = self.dropout(torch.stack(outputs, 1))
+            x = self.dropout(cell.run(x, state[f"hidden.{index}"], state[f"cell.{index}"]))
         return x
 
     def encode(self, source: Tensor, source_length: Tensor) -> State:
@@ -173,8 +189,9 @@ class LSTMModel(EncoderDecoder):
     def encode_layers(self, source: Tensor, source_length: Tensor) -> tuple[Tensor, State]:
         """Return the last encoder layer's outputs ``(S, N, C)``, zero on padding, and the decoder's initial states."""
         x, state = self.source_embedding(source.T) * self.embedding_scale, {}
+        length = source_length.cpu()  # waits for a GPU, thus only once
         for index, layer in enumerate(self.encoder_layers):
-            x, hidden, cell = layer(self.dropout(x), source_length)
+            x, hidden, cell = layer(self.dropout(x), length)
             if self.config.bidirectional:
                 hidden, cell = self.hidden_bridge[index](hidden).tanh(), self.cell_bridge[index](cell).tanh()
             state[f"hidden.{index}"], state[f"cell.{index}"] = hidden, cell

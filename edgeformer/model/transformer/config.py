@@ -71,6 +71,9 @@ class TransformerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
     """Added to the variance of a norm."""
     final_norm: bool | None = None
     """Whether the encoder and the decoder end with a norm; by default, with ``norm = "pre"``."""
+    encoder_attention_only: bool = False
+    """Whether an encoder layer is attention alone, without residual connection, norm and feed-forward layer, and the
+    encoder has no final norm, as in the notebook "Transformer的pythoch实现"."""
     dropout_after_norm: bool = False
     """With post-norm, apply dropout to the normalized sum instead of the sublayer's output."""
     activation: Literal["relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu"] = "relu"

@@ -142,12 +142,15 @@ class FeedForward(nn.Sequential):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward."""
+    """Self-attention and feed-forward, or self-attention alone."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.attention, self.attention_residual = MultiHeadAttention(config), Residual(config)
-        self.feed_forward, self.feed_forward_residual = FeedForward(config, config.d_ff), Residual(config)
+        self.attention = MultiHeadAttention(config)
+        self.attention_only = config.encoder_attention_only
+        if not self.attention_only:
+            self.attention_residual = Residual(config)
+            self.feed_forward, self.feed_forward_residual = FeedForward(config, config.d_ff), Residual(config)
         self.relative_bias: RelativeBias | None = None
         if config.relative_bias is not None:
             self.relative_bias = RelativeBias(
@@ -156,8 +159,11 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, padding: Tensor) -> Tensor:
         """``(N, S, D) -> (N, S, D)``."""
-        inner = self.attention_residual.before(x)
         bias = None if self.relative_bias is None else self.relative_bias(x.shape[1])
+        if self.attention_only:
+            attended: Tensor = self.attention(x, x, padding=padding, bias=bias)
+            return attended
+        inner = self.attention_residual.before(x)
         x = self.attention_residual.after(x, self.attention(inner, inner, padding=padding, bias=bias))
         update = self.feed_forward(self.feed_forward_residual.before(x))
         return self.feed_forward_residual.after(x, update)

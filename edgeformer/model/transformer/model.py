@@ -131,9 +131,9 @@ class Transformer(EncoderDecoder):
                 first, *others = (module for module in layers.modules() if isinstance(module, RelativeBias))
                 for bias in others:
                     bias.weight = first.weight
-        self.encoder_norm, self.decoder_norm = (
-            norm_layer(config) if config.has_final_norm else nn.Identity() for _ in range(2)
-        )
+        has_norm = config.has_final_norm
+        self.encoder_norm = norm_layer(config) if has_norm and not config.encoder_attention_only else nn.Identity()
+        self.decoder_norm = norm_layer(config) if has_norm else nn.Identity()
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)

@@ -11,6 +11,26 @@ from edgeformer.model.transformer.config import TransformerConfig
 from edgeformer_runtime.contract import ROWS, StateTensor
 
 
+def step_by_step(kept: Tensor, added: Tensor) -> Tensor:
+    """Return ``c_t = kept_t * c_(t-1) + added_t`` for all t, from zero, ``(N, T, D)``."""
+    cell, cells = torch.zeros_like(added[:, 0]), []
+    for kept_now, added_now in zip(kept.unbind(1), added.unbind(1), strict=True):
+        cell = torch.addcmul(added_now, kept_now, cell)
+        cells.append(cell)
+    return torch.stack(cells, 1)
+
+
+def by_doubling(kept: Tensor, added: Tensor) -> Tensor:
+    """The same in log2(T) rounds: more arithmetic, but fewer kernels to launch on a GPU (Hillis and Steele 1986)."""
+    reach = 1  # steps that `added` sums up, and through which `kept` keeps an earlier cell
+    while reach < kept.shape[1]:
+        later = torch.addcmul(added[:, reach:], kept[:, reach:], added[:, :-reach])
+        added = torch.cat((added[:, :reach], later), 1)
+        kept = torch.cat((kept[:, :reach], kept[:, reach:] * kept[:, :-reach]), 1)
+        reach *= 2
+    return added
+
+
 class SSRU(nn.Module):
     """A recurrence with one gate and one cell, whose steps all cost the same.
 
@@ -28,14 +48,10 @@ class SSRU(nn.Module):
         self._name = f"ssru_cell.{index}"
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute all positions, ``(N, T, D) -> (N, T, D)``: the products at once, and only the cell step by step."""
+        """Compute all positions, ``(N, T, D) -> (N, T, D)``: the products at once, then the cells in fp32."""
         forget = self.forget(x).float().sigmoid()
         update = (1 - forget) * self.candidate(x)
-        cell, cells = torch.zeros_like(update[:, 0]), []
-        for kept, added in zip(forget.unbind(1), update.unbind(1), strict=True):
-            cell = torch.addcmul(added, kept, cell)
-            cells.append(cell)
-        return torch.stack(cells, 1).relu()
+        return (step_by_step if x.device.type == "cpu" else by_doubling)(forget, update).relu()
 
     def initial(self, sentences: int) -> dict[str, Tensor]:
         """Return the cell before the first token, zeros ``(N, 1, D)``."""

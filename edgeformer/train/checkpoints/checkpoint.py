@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from io import BytesIO
 from pathlib import Path
 
 import msgspec
@@ -12,7 +11,7 @@ import torch
 from edgeformer.errors import CheckpointError
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.run.info import Validation
-from edgeformer_runtime.files import write_atomically
+from edgeformer_runtime.files import atomic_file
 
 
 class TrainingProgress(msgspec.Struct, kw_only=True):
@@ -55,9 +54,8 @@ class TrainingState:
             "optimizer": self.optimizer.state_dict(),
             "progress": msgspec.to_builtins(self.progress),
         }
-        buffer = BytesIO()
-        torch.save(content, buffer)
-        write_atomically(path, buffer.getvalue())
+        with atomic_file(path) as file:
+            torch.save(content, file)
 
     def restore(self, path: Path) -> None:
         """Continue where a checkpoint was written.

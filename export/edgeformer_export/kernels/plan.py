@@ -74,6 +74,8 @@ def make_plan(model: nn.Module, graphs: Graphs, layers: Sequence[Layer], place: 
 def _check(config: TransformerConfig) -> None:
     if config.relative_bias is not None or config.share_head_projection:
         raise NotPlannableError("the kernels have no biases by distance and no projections that heads share")
+    if config.encoder_attention_only:
+        raise NotPlannableError("the kernels have no encoder layers of attention alone")
     if any(width % 16 for width in (config.d_model, config.d_ff, config.decoder_d_ff or 16)):
         raise NotPlannableError("the kernels need widths that are multiples of 16")
 

@@ -87,7 +87,8 @@ def make_shortlist(run: Run, given: Sequence[str], data_dir: Path | None) -> Mad
         return MadeShortlist(_imported(run), "the imported model", run.sample[-HELD_OUT:], tokenize=None)
     if list(given) == [CORPUS]:
         corpus = load_with_copies(run.recipe, data_dir)
-        pairs, held_out = corpus.train, spread(corpus.valid, HELD_OUT)
+        pairs = list(corpus.train.rows(spread(range(len(corpus.train)), MAX_PAIRS)))
+        held_out = spread(corpus.valid, HELD_OUT)
         origin, tokenize = f"the training corpus, {corpus.provenance.name}", corpus.provenance.tokenize
     else:
         files = [str((data_dir or Path()) / file) for file in given]

@@ -10,10 +10,10 @@ import ctypes
 import os
 import sys
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,11 @@ __version__ = "0.1.0"
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float32]
 
+_VERSION = 2
+"""``EDGEFORMER_VERSION`` of the C interface that this file calls."""
 _NAME = {"win32": "edgeformer_kernels.dll", "darwin": "libedgeformer_kernels.dylib"}
 _PATH = Path(__file__).with_name(_NAME.get(sys.platform, "libedgeformer_kernels.so"))
+_Begun = ctypes.CFUNCTYPE(None)
 _Stopped = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64)
 _Ended = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 
@@ -94,25 +97,31 @@ def _library() -> ctypes.CDLL:
         raise ImportError(f"The compiled library of edgeformer-kernels cannot be loaded: {error}") from error
     pointer, whole, text = ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p
     signatures: dict[str, tuple[type | None, list[type]]] = {
+        "version": (whole, []),
         "levels": (text, []),
         "open": (pointer, [pointer, whole, pointer, whole, text, text, whole]),
         "close": (None, [pointer]),
-        "start": (pointer, [pointer, pointer, pointer, whole]),
+        "batch_bytes": (ctypes.c_double, [pointer, whole, whole, whole, whole]),
+        "start": (pointer, [pointer, pointer, pointer, whole, text, whole]),
         "end": (None, [pointer]),
+        "problem": (text, [pointer]),
         "size": (whole, [pointer]),
         "step": (ctypes.c_int, [pointer, pointer, pointer, whole]),
         "attend": (ctypes.c_int, [pointer, pointer, pointer, whole]),
         "select": (ctypes.c_int, [pointer, pointer, whole]),
         "restrict": (ctypes.c_int, [pointer, pointer, whole, pointer]),
-        "search": (ctypes.c_int, [pointer, pointer, whole, pointer, pointer, pointer, pointer, pointer]),
+        "search": (ctypes.c_int, [pointer, pointer, whole, *[pointer] * 7]),
     }
-    for name, (result, arguments) in signatures.items():
-        try:
+    try:
+        for name, (result, arguments) in signatures.items():
             function = getattr(library, f"edgeformer_{name}")
-        except AttributeError:
-            problem = f"`{_PATH}` was compiled from another version"
-            raise ImportError(f"The compiled library of edgeformer-kernels cannot be loaded: {problem}") from None
-        function.restype, function.argtypes = result, arguments
+            function.restype, function.argtypes = result, arguments
+        version = library.edgeformer_version()
+    except AttributeError:
+        version = None
+    if version != _VERSION:
+        problem = f"`{_PATH}` was compiled from another version; compile or install edgeformer-kernels again"
+        raise ImportError(f"The compiled library of edgeformer-kernels cannot be loaded: {problem}")
     return library
 
 
@@ -121,7 +130,16 @@ LEVELS: tuple[str, ...] = tuple(_LIBRARY.edgeformer_levels().decode().split())
 """Instruction sets that this processor has, best first."""
 
 
-class Model:
+class _Handle:
+    """Something of the library that one object owns, which frees it."""
+
+    _handle: int | None = None
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"A {type(self).__name__} of the kernels cannot be copied or pickled; open the model again.")
+
+
+class Model(_Handle):
     """An opened model; thread-safe.
 
     Args:
@@ -131,22 +149,27 @@ class Model:
             first.
 
     Raises:
-        KernelError: the plan is damaged.
+        KernelError: the plan is damaged, or memory does not suffice.
         ValueError: the processor lacks the instructions, or the library was compiled without them.
     """
 
     def __init__(self, weights: NDArray[np.uint8], plan: Sequence[float], level: str = "") -> None:
-        self._weights, self._handle = weights, None
+        self._weights = weights
         self.level = level or os.environ.get("EDGEFORMER_KERNELS_LEVEL") or LEVELS[0]
         """The instruction set."""
         if self.level not in LEVELS:
             raise ValueError(f"The kernels have no instruction set `{self.level}` here, but {', '.join(LEVELS)}.")
-        numbers, problem = np.array(plan, np.float64), ctypes.create_string_buffer(256)
-        self._handle = _LIBRARY.edgeformer_open(
-            weights.ctypes.data, weights.nbytes, numbers.ctypes.data, len(numbers), self.level.encode(), problem, 256
+        numbers, content = _numbers("d", plan), _pointer("weights", weights, np.uint8, weights.shape[:1])
+        level_name = self.level.encode()
+        self._handle = _opened(
+            _LIBRARY.edgeformer_open, content, weights.nbytes, _address(numbers), len(numbers), level_name
         )
-        if not self._handle:
-            raise KernelError(problem.value.decode())
+
+    def batch_bytes(self, sentences: int, rows: int, source_length: int, steps: int) -> float:
+        """Return the most bytes that a batch of N sentences and R rows takes until it ends, results of a search
+        included; infinity if the model cannot have such a batch."""
+        sizes = _numbers("q", (sentences, rows, source_length, steps))
+        return float(_LIBRARY.edgeformer_batch_bytes(self._handle, *sizes))
 
     def start(self, sources: Sequence[Sequence[int]]) -> Batch:
         """Encode sentences.
@@ -161,44 +184,54 @@ class Model:
             _LIBRARY.edgeformer_close(self._handle)
 
 
-class Batch:
-    """Sentences that are translated together; for one thread at a time."""
+class Batch(_Handle):
+    """Sentences that are translated together; for one thread at a time.
+
+    Methods raise :class:`KernelError` for an argument that is out of range or of another type or shape, and where
+    memory does not suffice.
+    """
 
     def __init__(self, model: Model, sources: Sequence[Sequence[int]]) -> None:
-        self._model, self._handle = model, None
-        self.rows = len(sources)
+        self._model = model
+        tokens, lengths = _numbers("q", chain.from_iterable(sources)), _numbers("q", map(len, sources))
+        self.rows = self._sentences = len(lengths)
         """R, the number of rows."""
-        self.longest = max(map(len, sources), default=0)
+        self.longest = max(lengths, default=0)
         """S, the number of tokens of the longest source."""
-        tokens, lengths = array("q", chain.from_iterable(sources)), array("q", map(len, sources))
-        self._handle = _checked(
-            _LIBRARY.edgeformer_start(model._handle, _address(tokens), _address(lengths), len(sources))
-        )
+        arguments = model._handle, _address(tokens), _address(lengths), self.rows
+        self._handle = _opened(_LIBRARY.edgeformer_start, *arguments)
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
+        """Bytes that it holds now, those that an earlier batch left to it included."""
         return int(_LIBRARY.edgeformer_size(self._handle))
 
     def step(self, token: IntArray, logits: FloatArray) -> None:
         """Advance every row by one token, ``(R,)``, and write logits ``(R, V)``, or ``(R, C)`` if restricted."""
-        _checked(_LIBRARY.edgeformer_step(self._handle, token.ctypes.data, logits.ctypes.data, logits.size))
+        tokens = _pointer("token", token, np.int64, (self.rows,))
+        target = _pointer("logits", logits, np.float32, (self.rows, *logits.shape[1:]), is_result=True)
+        self._check(_LIBRARY.edgeformer_step(self._handle, tokens, target, logits.size))
 
     def attend(self, token: IntArray, weights: FloatArray) -> None:
         """Advance every row by one token, ``(R,)``, and write what it attends to: the weights of the last layer's
         cross-attention, averaged over its heads, ``(R, S)``; zeros after the source of a row."""
-        _checked(_LIBRARY.edgeformer_attend(self._handle, token.ctypes.data, weights.ctypes.data, weights.size))
+        tokens = _pointer("token", token, np.int64, (self.rows,))
+        target = _pointer("weights", weights, np.float32, (self.rows, self.longest), is_result=True)
+        self._check(_LIBRARY.edgeformer_attend(self._handle, tokens, target, weights.size))
 
     def select(self, rows: IntArray) -> None:
         """Continue with other rows: for each, the row that it continues, ``(R',)``."""
-        _checked(_LIBRARY.edgeformer_select(self._handle, rows.ctypes.data, len(rows)))
+        chosen = _pointer("rows", rows, np.int64, rows.shape[:1])
+        self._check(_LIBRARY.edgeformer_select(self._handle, chosen, len(rows)))
         self.rows = len(rows)
 
     def restrict(self, listed: IntArray, usable: NDArray[np.bool_]) -> None:
         """Restrict logits to some tokens, in ascending order, ``(C,)``, of which each sentence may use some,
-        ``(N, C)``; the others have logits of -1e30."""
+        ``(N, C)``; the others have logits of negative infinity."""
         usable = np.ascontiguousarray(usable)
-        _checked(_LIBRARY.edgeformer_restrict(self._handle, listed.ctypes.data, len(listed), usable.ctypes.data))
+        tokens = _pointer("listed", listed, np.int64, listed.shape[:1])
+        flags = _pointer("usable", usable, np.bool_, (self._sentences, len(listed)))
+        self._check(_LIBRARY.edgeformer_restrict(self._handle, tokens, len(listed), flags))
 
     def search(
         self,
@@ -208,6 +241,7 @@ class Batch:
         options: SearchOptions,
         stopped: Callable[[int], bool] | None = None,
         ended: Callable[[int, list[Found]], object] | None = None,
+        begun: Callable[[], object] | None = None,
     ) -> list[list[Found]]:
         """Search to the end of every sentence.
 
@@ -219,6 +253,7 @@ class Batch:
             stopped: called for each sentence after every step; says whether to give it up.
             ended: called with each sentence and its hypotheses as soon as they are complete. What it or ``stopped``
                 raises is raised again after the search, which ends at the next step if there is ``stopped``.
+            begun: called after the first step.
 
         Returns:
             For each sentence, its hypotheses, best first; an empty list if it was given up.
@@ -227,19 +262,27 @@ class Batch:
             KernelError: an argument is out of range, or memory does not suffice.
             FloatingPointError: no token has a finite log-probability.
         """
-        suppressed, forbidden = array("q", sorted(options.suppressed)), array("q", sorted(options.forbidden))
+        if {len(begin), len(most), len(initial)} != {self.rows} or len(set(map(len, begin))) != 1:
+            raise KernelError(
+                f"`begin`, `most` and `initial` must have {self.rows} entries, those of `begin` equally long"
+            )
+        suppressed, forbidden = (_numbers("q", sorted(ids)) for ids in (options.suppressed, options.forbidden))
         lists = _address(suppressed), len(suppressed), _address(forbidden), len(forbidden)
+        _numbers("q", (*options[:8], *options[9:11], *options[13:]))  # the structure would cut off larger ones
+        _numbers("d", options[8:9])
         given = _Options(*options[:11], *lists, options.loop_repeats, options.loop_given)
-        results = _Hypotheses(len(begin), options.hypotheses, max(most))
-        tokens, most, initial = array("q", chain.from_iterable(begin)), array("q", most), array("d", initial)
+        tokens, lengths = _numbers("q", chain.from_iterable(begin)), _numbers("q", most)
+        probabilities = _numbers("d", initial)
+        results = _Hypotheses(len(begin), options.hypotheses, max(lengths))
         raised: list[BaseException] = []
         outcome = _LIBRARY.edgeformer_search(
             self._handle,
             _address(tokens),
             len(begin[0]),
-            _address(most),
-            _address(initial),
+            _address(lengths),
+            _address(probabilities),
             ctypes.byref(given),
+            _Begun(_safe(begun, raised)) if begun else None,
             _Stopped(_safe(stopped, raised)) if stopped else None,
             _Ended(_safe(lambda sentence: ended(sentence, results.of(sentence)), raised)) if ended else None,
             ctypes.byref(results.pointers),
@@ -248,8 +291,12 @@ class Batch:
             raise raised[0]
         if outcome == 2:
             raise FloatingPointError("no token has a finite log-probability")
-        _checked(outcome)
+        self._check(outcome)
         return [results.of(sentence) for sentence in range(len(begin))]
+
+    def _check(self, result: int) -> None:
+        if not result:
+            raise KernelError(_LIBRARY.edgeformer_problem(self._handle).decode())
 
     def __del__(self) -> None:
         if self._handle:
@@ -263,14 +310,20 @@ class _Hypotheses:
         sentences: number of sentences.
         hypotheses: number of hypotheses of each.
         room: tokens of the longest one.
+
+    Raises:
+        KernelError: there cannot be as many, or memory does not suffice.
     """
 
     def __init__(self, sentences: int, hypotheses: int, room: int) -> None:
         self._ranks, self._room = hypotheses, room
         count = sentences * hypotheses
-        self._token, self._each = array("q", bytes(8 * count * room)), array("d", bytes(8 * count * room))
-        self._length, self._score = array("q", bytes(8 * count)), array("d", bytes(8 * count))
-        self._finished = array("B", bytes(count))
+        try:
+            self._token, self._each = array("q", bytes(8 * count * room)), array("d", bytes(8 * count * room))
+            self._length, self._score = array("q", bytes(8 * count)), array("d", bytes(8 * count))
+            self._finished = array("B", bytes(count))
+        except (MemoryError, OverflowError, ValueError):
+            raise KernelError(f"there is no room for {hypotheses} hypotheses of {room} tokens") from None
         numbers = self._token, self._each, self._length, self._score, self._finished
         self.pointers = _Results(room, *(_address(each) for each in numbers))
 
@@ -286,25 +339,47 @@ class _Hypotheses:
         return found
 
 
-def _address(numbers: array[int] | array[float]) -> int:
+def _opened(create: Callable[..., int | None], *arguments: object) -> int:
+    """What a function of the library creates, or the error that it writes down."""
+    problem = ctypes.create_string_buffer(256)
+    if handle := create(*arguments, problem, len(problem)):
+        return handle
+    raise KernelError(problem.value.decode())
+
+
+def _numbers(kind: Literal["q", "d"], values: Iterable[float]) -> array[Any]:
+    """An array of whole numbers of 64 bits, or of doubles."""
+    try:
+        return array(kind, values)
+    except (TypeError, OverflowError) as error:
+        raise KernelError(f"a number is too large, or is not one ({error})") from None
+
+
+def _address(numbers: array[Any]) -> int:
     return numbers.buffer_info()[0]
 
 
-def _safe(called: Callable[[int], object], raised: list[BaseException]) -> Callable[[int], object]:
+def _pointer(
+    name: str, values: NDArray[Any], dtype: type[np.generic], shape: tuple[int, ...], *, is_result: bool = False
+) -> int:
+    """Where an array is, if it is as the library expects it."""
+    flags = values.flags
+    is_usable = flags.c_contiguous and flags.aligned and (flags.writeable or not is_result)
+    if values.dtype != dtype or values.shape != shape or not is_usable:
+        wanted = f"a contiguous array of {np.dtype(dtype)} with shape {shape}"
+        raise KernelError(f"`{name}` must be {wanted}, but is one of {values.dtype} with shape {values.shape}")
+    return values.ctypes.data
+
+
+def _safe(called: Callable[..., object], raised: list[BaseException]) -> Callable[..., object]:
     """A function that C++ may call: it does not raise, but keeps what is raised; from then on, it returns true."""
 
-    def call(sentence: int) -> object:
+    def call(*arguments: int) -> object:
         if not raised:
             try:
-                return called(sentence)
+                return called(*arguments)
             except BaseException as error:
                 raised.append(error)
         return True
 
     return call
-
-
-def _checked(result: int | None) -> int:
-    if not result:
-        raise KernelError("an argument is out of range, or there is not enough memory")
-    return result

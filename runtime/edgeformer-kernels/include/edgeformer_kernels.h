@@ -1,7 +1,8 @@
 // The interface of the kernels. Numbers of a plan are doubles, which hold every offset and every single exactly.
 //
 // A model may be used by several threads at a time, a batch by one. Functions that can fail return 0 or a null pointer
-// if there is not enough memory or an argument is out of range; only `edgeformer_open` says why.
+// if there is not enough memory or an argument is out of range. `edgeformer_open` and `edgeformer_start` write why into
+// `problem`, if `problem_size` is not 0; of the others, `edgeformer_problem` says why.
 #ifndef EDGEFORMER_KERNELS_H
 #define EDGEFORMER_KERNELS_H
 
@@ -16,6 +17,10 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+// Version of this interface. A library has another one if it was compiled from other sources, and must not be used then.
+#define EDGEFORMER_VERSION 2
+EDGEFORMER_API int64_t edgeformer_version(void);
 
 typedef struct edgeformer_model edgeformer_model;
 typedef struct edgeformer_batch edgeformer_batch;
@@ -33,10 +38,18 @@ EDGEFORMER_API void edgeformer_close(edgeformer_model* model);
 // Names of the instruction sets that the processor has and this library was compiled for, best first, with spaces.
 EDGEFORMER_API const char* edgeformer_levels(void);
 
+// The most bytes that a batch takes until it ends, results of a search included: of so many sentences, rows (sentences times
+// beams), tokens of the longest source, and steps. Infinite if there cannot be such a batch.
+EDGEFORMER_API double edgeformer_batch_bytes(const edgeformer_model* model, int64_t sentences, int64_t rows, int64_t source,
+                                             int64_t steps);
+
 // Encodes sentences: their tokens one after the other, and how many each has.
 EDGEFORMER_API edgeformer_batch* edgeformer_start(const edgeformer_model* model, const int64_t* token, const int64_t* length,
-                                                  int64_t sentences);
+                                                  int64_t sentences, char* problem, int64_t problem_size);
 EDGEFORMER_API void edgeformer_end(edgeformer_batch* batch);
+
+// Why the last call for a batch failed; empty if it did not.
+EDGEFORMER_API const char* edgeformer_problem(const edgeformer_batch* batch);
 
 // Advances every row by one token, and writes logits (R, V), or (R, C) for C listed tokens, if there is room for as many.
 EDGEFORMER_API int edgeformer_step(edgeformer_batch* batch, const int64_t* token, float* logits, int64_t room);
@@ -49,9 +62,10 @@ EDGEFORMER_API int edgeformer_attend(edgeformer_batch* batch, const int64_t* tok
 EDGEFORMER_API int edgeformer_select(edgeformer_batch* batch, const int64_t* row, int64_t count);
 
 // Restricts what follows to some tokens, in ascending order; `usable` says which of them each sentence may use, (N, C).
+// The logits of others are negative infinity.
 EDGEFORMER_API int edgeformer_restrict(edgeformer_batch* batch, const int64_t* listed, int64_t count, const uint8_t* usable);
 
-// Bytes of the batch.
+// Bytes that the batch holds now, those that an earlier batch of the model left to it included.
 EDGEFORMER_API int64_t edgeformer_size(const edgeformer_batch* batch);
 
 // How to search; names and meanings are those of DecodeOptions in Python.
@@ -88,12 +102,13 @@ typedef struct {
 //   begin:   tokens that the targets begin with, the start token first, (N, begin_count).
 //   most:    tokens that each sentence may have after them, the end token included, (N,).
 //   initial: log-probability of each sentence before the search, (N,).
+//   begun:   called after the first step, unless null.
 //   stopped: asked for each sentence after every step, unless null, whether to give it up.
 //   ended:   told of each sentence whose hypotheses are complete, unless null, before those of others may be.
-// Returns 2 if no token has a finite log-probability.
+// Returns 2 if no token has a finite log-probability. The batch then takes no more steps.
 EDGEFORMER_API int edgeformer_search(edgeformer_batch* batch, const int64_t* begin, int64_t begin_count, const int64_t* most,
                                      const double* initial, const edgeformer_options* options,
-                                     int (*stopped)(int64_t sentence), void (*ended)(int64_t sentence),
+                                     void (*begun)(void), int (*stopped)(int64_t sentence), void (*ended)(int64_t sentence),
                                      const edgeformer_results* results);
 
 #ifdef __cplusplus

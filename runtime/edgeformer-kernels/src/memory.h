@@ -13,10 +13,14 @@ namespace edgeformer {
 constexpr size_t kCacheLine = 64;
 constexpr int kLanes = 16;  // numbers of a vector; see vectors.h
 
-inline int64_t padded(int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
+// What kernels call of headers that other files include, too, is a part of the caller: otherwise, the linker might keep the
+// copy of the highest instruction set for all.
+#define EDGEFORMER_INLINE inline __attribute__((always_inline))
+
+EDGEFORMER_INLINE int64_t padded(int64_t count) { return (count + kLanes - 1) / kLanes * kLanes; }
 
 // Where a number is if each head, of some width, is padded to whole vectors; no heads if the width is 0.
-inline int64_t spread(int64_t index, int64_t head) { return head ? index / head * padded(head) + index % head : index; }
+EDGEFORMER_INLINE int64_t spread(int64_t index, int64_t head) { return head ? index / head * padded(head) + index % head : index; }
 
 // Operations that other threads see as one. Clang's for ARM would call functions that Android's C library lacks.
 #if defined(__aarch64__) && defined(__clang__)
@@ -80,11 +84,11 @@ class Array {
     std::swap(capacity_, other.capacity_);
   }
 
-  T* data() { return data_; }
-  const T* data() const { return data_; }
-  int64_t capacity() const { return capacity_; }
-  T& operator[](int64_t index) { return data_[index]; }
-  const T& operator[](int64_t index) const { return data_[index]; }
+  EDGEFORMER_INLINE T* data() { return data_; }
+  EDGEFORMER_INLINE const T* data() const { return data_; }
+  int64_t bytes() const { return capacity_ * static_cast<int64_t>(sizeof(T)); }
+  EDGEFORMER_INLINE T& operator[](int64_t index) { return data_[index]; }
+  EDGEFORMER_INLINE const T& operator[](int64_t index) const { return data_[index]; }
 
  private:
   void* memory_ = nullptr;

@@ -9,8 +9,8 @@
 
 namespace edgeformer {
 
-constexpr int kPanel = 64;
-// Outputs of a product that are computed together; see product.h.
+constexpr int kPanel = 64;  // outputs of a product that are computed together; see product.h
+constexpr int64_t kRowsTogether = 128;  // their numbers stay in the second cache, and weights are read once for them
 
 // Some outputs of a product as the bundle stores them.
 struct StoredLinear {
@@ -33,8 +33,13 @@ struct Linear {
   Array<float> scale;          // input scale times the output's weight scale
   Array<int32_t> correction;   // sum of the output's weights times the zero point
   Array<float> bias;           // zeros if there is none
-  int64_t panels() const { return (outputs + kPanel - 1) / kPanel; }
+  EDGEFORMER_INLINE int64_t panels() const { return (outputs + kPanel - 1) / kPanel; }
 };
+
+// Bytes of a packed product, whose inputs are padded already.
+inline int64_t packed_bytes(int64_t inputs, int64_t outputs) {
+  return (outputs + kPanel - 1) / kPanel * kPanel * (inputs + 2 * static_cast<int64_t>(sizeof(float)) + static_cast<int64_t>(sizeof(int32_t)));
+}
 
 // Up to three products of the same input, whose outputs lie beside each other. Those with the same scale are one.
 struct Projection {
@@ -101,9 +106,9 @@ struct Model {
   mutable struct State* spare = nullptr;
 
   // Heads are padded to whole vectors.
-  int64_t key_room() const { return padded(key_width); }
-  int64_t value_room() const { return padded(value_width); }
-  int64_t past_width() const { return recurrent ? 0 : heads * (key_room() + value_room()); }  // of a layer
+  EDGEFORMER_INLINE int64_t key_room() const { return padded(key_width); }
+  EDGEFORMER_INLINE int64_t value_room() const { return padded(value_width); }
+  EDGEFORMER_INLINE int64_t past_width() const { return recurrent ? 0 : heads * (key_room() + value_room()); }  // of a layer
   ~Model();
 };
 
@@ -119,7 +124,6 @@ struct State {
   int64_t sentences = 0, rows = 0;  // N; R, which become fewer
   int64_t position = 0;             // steps made
   int64_t capacity = 0;             // steps that there is room for
-  int64_t used = 0;                 // bytes that the sentences and their steps need
   Cache* caches = nullptr;          // of each decoder layer
   Array<int64_t> length;            // tokens of each sentence
   Array<int64_t> first;             // where each sentence's memory begins, in tokens, padded to whole vectors
@@ -168,8 +172,8 @@ struct Kernels {
   const char* name;
   int group;           // consecutive inputs whose weights lie together
   int signed_shift;    // subtracted from inputs and zero points where products need signed integers
-  bool (*encode)(State*, const int64_t* token);
-  bool (*step)(State*, const int64_t* token, const Outputs& outputs);
+  void (*encode)(State*, const int64_t* token);
+  void (*step)(State*, const int64_t* token, const Outputs& outputs);
 };
 
 // Packs outputs for the products of some kernels: all of a stored product, or those in `listed`.
@@ -196,6 +200,14 @@ State* start(const Model* model, const int64_t* token, const int64_t* length, in
 // Frees a state, or leaves it to the next batch.
 void end(State* state);
 
+// Bytes that a state holds, those that an earlier batch left to it included.
+int64_t held(const State& state);
+
+// The most bytes that a batch takes while it is searched or stepped, its results included.
+double batch_bytes(const Model& model, int64_t sentences, int64_t rows, int64_t source, int64_t steps);
+
+// Numbers of a row of the widest product.
+int64_t widest(const Model& model);
 
 // Advances every row by one token.
 bool advance(State* state, const int64_t* token, const Outputs& outputs);
@@ -213,7 +225,7 @@ bool restrict(State* state, const int64_t* listed, int64_t count, const uint8_t*
 // restricted.
 enum class Outcome { kFailed = 0, kDone = 1, kNotFinite = 2 };
 Outcome search(State* state, const int64_t* begin, int64_t begin_count, const int64_t* most, const double* initial,
-               const edgeformer_options& options, const int64_t* listed, int (*stopped)(int64_t sentence),
+               const edgeformer_options& options, const int64_t* listed, void (*begun)(void), int (*stopped)(int64_t sentence),
                void (*ended)(int64_t sentence), const edgeformer_results& results);
 
 }  // namespace edgeformer

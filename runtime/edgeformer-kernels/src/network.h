@@ -8,8 +8,7 @@
 namespace edgeformer {
 namespace EDGEFORMER_LEVEL {
 
-constexpr float kNever = -1e30f;
-constexpr int64_t kRowsTogether = 128;  // their numbers stay in the second cache, and weights are read once for them
+constexpr float kLowest = -1e30f;  // below every score that counts, and finite: differences from it are numbers
 
 // Parts of the state's scratch memory, handed out one after the other.
 class Scratch {
@@ -38,7 +37,7 @@ inline void normalize(const Model& model, const Norm& norm, const float* x, floa
     store(out + i, centered);
     squares += centered * centered;
   }
-  const Floats deviation = all(std::sqrt(sum(squares) / static_cast<float>(width) + model.epsilon));
+  const Floats deviation = all(__builtin_sqrtf(sum(squares) / static_cast<float>(width) + model.epsilon));
   for (int64_t i = 0; i < width; i += kLanes) {
     Floats value = load(out + i) / deviation * load(norm.weight + i);
     if (norm.bias) value += load(norm.bias + i);
@@ -60,7 +59,7 @@ EDGEFORMER_INLINE Floats activated(Activation activation, Floats x) {
 // Turns scores into weights that add up to the result, in place; there is room up to a whole vector.
 inline float softmax(float* score, int64_t count) {
   const int64_t room = padded(count);
-  for (int64_t t = count; t < room; t++) score[t] = kNever;
+  for (int64_t t = count; t < room; t++) score[t] = kLowest;
   Floats most = load(score), total{};
   for (int64_t t = kLanes; t < room; t += kLanes) most = larger(most, load(score + t));
   const Floats highest = all(largest(most));
@@ -188,24 +187,12 @@ struct Stream {
   }
 };
 
-inline int64_t widest(const Model& model) {
-  const int64_t heads = model.heads * (2 * model.key_room() + model.value_room());
-  const int64_t inner = (model.encoder_inner > model.decoder_inner ? model.encoder_inner : model.decoder_inner) * (1 + model.gated);
-  int64_t most = heads > inner ? heads : inner;
-  return most > 2 * model.width ? most : 2 * model.width;
-}
-
 inline Stream make_stream(const Model& model, int64_t rows, Scratch& scratch) {
   const int64_t wide = widest(model);
   float* x = scratch.take<float>(rows * model.width);
   float* normed = scratch.take<float>(rows * model.width);
   float* values = scratch.take<float>(rows * wide);
   return {model, rows, x, normed, values, scratch.take<Input>(rows * wide)};
-}
-
-inline int64_t stream_bytes(const Model& model, int64_t rows) {
-  const int64_t wide = widest(model);
-  return rows * (2 * model.width + wide) * sizeof(float) + rows * wide * sizeof(Input) + 4 * kCacheLine;
 }
 
 // Divides projected keys and values of a sentence into heads: keys (H, E, S'), values (H, S', F).
@@ -222,14 +209,12 @@ inline void divide_heads(const Model& model, const float* projected, int64_t str
 }
 
 // Encodes the sentences from `begin` to `end`, which have some tokens, and projects keys and values for every decoder layer.
-inline bool encode_some(State* state, const int64_t* token, int64_t begin, int64_t end, int64_t tokens) {
+inline void encode_some(State* state, const int64_t* token, int64_t begin, int64_t end, int64_t tokens) {
   const Model& model = *state->model;
   int64_t longest = 0;
   for (int64_t n = begin; n < end; n++) longest = longest > state->length[n] ? longest : state->length[n];
   const int64_t room = padded(longest), key_room = model.key_room(), value_room = model.value_room();
   const int64_t head_keys = model.heads * key_room * room, head_values = model.heads * value_room * room;
-  const int64_t bytes = (head_keys + head_values + room + model.heads * value_room + 8 * kLanes) * sizeof(float);
-  if (!state->scratch.reserve(stream_bytes(model, tokens) + bytes)) return false;
   Scratch scratch(state);
   Stream stream = make_stream(model, tokens, scratch);
   float* keys = scratch.take<float>(head_keys);
@@ -258,26 +243,24 @@ inline bool encode_some(State* state, const int64_t* token, int64_t begin, int64
   stream.normalized(model.encoder_norm);
   for (int64_t l = 0; l < model.decoder_layers; l++) {
     const Projection& memory = model.decoder[l].memory;
-    stream.projected(Norm(), memory);
+    stream.projected({}, memory);
     Cache& cache = state->caches[l];
     for (int64_t n = begin, r = 0; n < end; r += state->length[n++])
       divide_heads(model, stream.wide + r * memory.outputs, memory.outputs, state->length[n],
                    cache.memory_key.data() + state->first[n] * model.heads * key_room,
                    cache.memory_value.data() + state->first[n] * model.heads * value_room);
   }
-  return true;
 }
 
 // Encodes all sentences, one after the other without padding, as many at a time as stay in the cache.
-inline bool encode(State* state, const int64_t* token) {
+inline void encode(State* state, const int64_t* token) {
   for (int64_t begin = 0, end; begin < state->sentences; begin = end) {
     int64_t tokens = 0;
     for (end = begin; end < state->sentences && (end == begin || tokens + state->length[end] <= kRowsTogether); end++)
       tokens += state->length[end];
-    if (!encode_some(state, token, begin, end, tokens)) return false;
+    encode_some(state, token, begin, end, tokens);
     token += tokens;
   }
-  return true;
 }
 
 // Self-attention of every row over its past and itself.
@@ -355,7 +338,7 @@ inline void add_best(const float* value, int64_t begin, const Best& best, int64_
 
 // Makes outputs that a sentence may not use impossible.
 inline void leave_out(float* value, const uint8_t* usable, int64_t count) {
-  for (int64_t i = 0; i < count; i++) value[i] = usable[i] ? value[i] : kNever;
+  for (int64_t i = 0; i < count; i++) value[i] = usable[i] ? value[i] : -INFINITY;
 }
 
 // The largest outputs of each row, and the logarithm of the sum of their exponentials, without writing outputs down.
@@ -364,8 +347,8 @@ inline void leave_out(float* value, const uint8_t* usable, int64_t count) {
 // added up is scaled to it.
 inline void best_outputs(const Input* x, int64_t rows, const Linear& linear, const Best& best) {
   float *peak = best.peak, *sums = best.sums;
-  for (int64_t i = 0; i < rows * best.count; i++) best.value[i] = kNever, best.output[i] = 0;
-  for (int64_t r = 0; r < rows; r++) peak[r] = kNever;
+  for (int64_t i = 0; i < rows * best.count; i++) best.value[i] = -INFINITY, best.output[i] = 0;
+  for (int64_t r = 0; r < rows; r++) peak[r] = kLowest;
   std::memset(sums, 0, rows * kLanes * sizeof(float));
   const int64_t *suppressed = best.suppressed, *forbidden = best.forbidden;
   for (int64_t panel = 0; panel < linear.panels(); panel++) {
@@ -379,8 +362,8 @@ inline void best_outputs(const Input* x, int64_t rows, const Linear& linear, con
       panel_product(x + first * linear.inputs, now, linear, panel, {values, kPanel, nullptr});
       for (int64_t r = first; r < first + now; r++) {
         float* value = values + (r - first) * kPanel;
-        for (int64_t i = count; i < kPanel; i++) value[i] = kNever;
-        for (const int64_t* output = suppressed; output < last_suppressed; output++) value[*output - begin] = kNever;
+        for (int64_t i = count; i < kPanel; i++) value[i] = -INFINITY;
+        for (const int64_t* output = suppressed; output < last_suppressed; output++) value[*output - begin] = -INFINITY;
         if (best.usable) leave_out(value, best.usable + best.sentence[r] * linear.panels() * kPanel + begin, kPanel);
         const Floats most = larger(larger(load(value), load(value + 16)), larger(load(value + 32), load(value + 48)));
         const float highest = largest(most);
@@ -392,7 +375,7 @@ inline void best_outputs(const Input* x, int64_t rows, const Linear& linear, con
           for (int64_t i = 0; i < kPanel; i += kLanes)
             store(sums + r * kLanes, load(sums + r * kLanes) + exponential(load(value + i) - all(peak[r])));
         }
-        for (const int64_t* output = forbidden; output < last_forbidden; output++) value[*output - begin] = kNever;
+        for (const int64_t* output = forbidden; output < last_forbidden; output++) value[*output - begin] = -INFINITY;
         if (highest > best.value[(r + 1) * best.count - 1]) add_best(value, begin, best, r);
       }
     }
@@ -403,12 +386,10 @@ inline void best_outputs(const Input* x, int64_t rows, const Linear& linear, con
 }
 
 // Advances some rows, from `first` on; outputs begin with the first of them.
-inline bool step_some(State* state, int64_t first, int64_t rows, const int64_t* token, const Outputs& outputs) {
+inline void step_some(State* state, int64_t first, int64_t rows, const int64_t* token, const Outputs& outputs) {
   const Model& model = *state->model;
   const int64_t source = longest_source(*state), longest = source > state->position + 1 ? source : state->position + 1;
   const int64_t context_width = model.heads * model.value_room();
-  const int64_t bytes = (padded(longest) + context_width + rows * (1 + kLanes) + 8 * kLanes) * sizeof(float);
-  if (!state->scratch.reserve(stream_bytes(model, rows) + bytes)) return false;
   Scratch scratch(state);
   Stream stream = make_stream(model, rows, scratch);
   float* weights = scratch.take<float>(padded(longest));
@@ -449,16 +430,15 @@ inline bool step_some(State* state, int64_t first, int64_t rows, const int64_t* 
     best->sums = sums;
     best_outputs(stream.integers, rows, projection, *best);
   }
-  return true;
 }
 
 // Advances every row by one token, as many at a time as stay in the cache.
-inline bool step(State* state, const int64_t* token, const Outputs& outputs) {
+inline void step(State* state, const int64_t* token, const Outputs& outputs) {
   const int64_t logits = (state->is_restricted ? state->listed : state->model->projection).outputs;
   for (int64_t first = 0; first < state->rows; first += kRowsTogether) {
     const int64_t rows = state->rows - first < kRowsTogether ? state->rows - first : kRowsTogether;
     Outputs part = outputs;
-    Best best;
+    Best best{};
     if (part.logits) part.logits += first * logits;
     if (part.attention) part.attention += first * longest_source(*state);
     if (part.best) {
@@ -468,9 +448,8 @@ inline bool step(State* state, const int64_t* token, const Outputs& outputs) {
       if (best.log_sum) best.log_sum += first;
       part.best = &best;
     }
-    if (!step_some(state, first, rows, token + first, part)) return false;
+    step_some(state, first, rows, token + first, part);
   }
-  return true;
 }
 
 }  // namespace EDGEFORMER_LEVEL

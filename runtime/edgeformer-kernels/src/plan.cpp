@@ -10,7 +10,8 @@ namespace {
 
 constexpr int64_t kMostWidth = 1 << 16;  // 2^16 products of 255 and 127 fit into 32 bits
 constexpr int64_t kMostRows = 1 << 24, kMostLayers = 1 << 10;
-constexpr int64_t kMostUses = 4;  // of the same weight: a small plan must not fill the memory
+// Packed products take at most so many times the bytes of the weights, and a few more: a small plan must not fill the memory.
+constexpr int64_t kMostUses = 4, kFewBytes = 1 << 20;
 constexpr double kVersion = 1;
 
 // Inputs or outputs of a product, and the width of a head if they are divided into heads.
@@ -93,8 +94,8 @@ class Reader {
     linear.first = whole(0, kMostRows, "outputs of a product are outside of it");
     linear.count = whole(1, kMostRows, "outputs of a product are outside of it");
     if (linear.first + linear.count > linear.columns || linear.count != outputs.count) fail("outputs of a product are outside of it");
-    products_ += linear.inputs * linear.count;
-    if (products_ > kMostUses * weights_.size) fail("its products are larger than the weights");
+    packed_ += packed_bytes(padded(spread(linear.inputs, linear.input_head)), spread(linear.count, linear.output_head));
+    if (packed_ > kMostUses * weights_.size + kFewBytes) fail("its products take more memory than the weights explain");
     linear.by_rows = flag();
     linear.weight = tensor<int8_t>(linear.inputs * linear.columns);
     linear.scale = floats(linear.columns, false, linear.first, linear.count);
@@ -137,7 +138,7 @@ class Reader {
   const double *next_, *end_;
   const Kernels& kernels_;
   const char* problem_ = nullptr;
-  int64_t products_ = 0;  // weights of all products
+  int64_t packed_ = 0;  // bytes of all products
 };
 
 void read_sizes(Reader& reader, Model* model) {

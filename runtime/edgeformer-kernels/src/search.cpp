@@ -36,10 +36,10 @@ class Trail {
 class Search {
  public:
   Search(State* state, const int64_t* begin, int64_t begin_count, const int64_t* most, const double* initial,
-         const edgeformer_options& options, const int64_t* listed, int (*stopped)(int64_t), void (*ended)(int64_t),
-         const edgeformer_results& results)
+         const edgeformer_options& options, const int64_t* listed, void (*begun)(), int (*stopped)(int64_t),
+         void (*ended)(int64_t), const edgeformer_results& results)
       : state_(state), begin_(begin), begin_count_(begin_count), most_(most), initial_(initial), options_(options), listed_(listed),
-        stopped_(stopped), ended_(ended), results_(results), sentences_(state->rows) {}
+        begun_(begun), stopped_(stopped), ended_(ended), results_(results), sentences_(state->rows) {}
 
   bool reserve() {
     const int64_t rows = sentences_ * options_.beams;
@@ -76,6 +76,7 @@ class Search {
   Outcome run() {
     while (state_->rows) {
       if (!advance(state_, token_.data(), {nullptr, &best_, nullptr})) return Outcome::kFailed;
+      if (!step_ && begun_) begun_();
       int64_t kept = 0, rows = 0;
       const int64_t count = state_->rows / width_;
       for (int64_t s = 0; s < count; s++) {
@@ -119,7 +120,7 @@ class Search {
         const float logit = best_.value[row * best_.count + i];
         double value = live_[row].log_probability;
         if (best_.log_sum) value += static_cast<double>(logit - log_sums_[row]);
-        if (!(logit > -1e29f)) value = -INFINITY;
+        if (!std::isfinite(logit)) value = -INFINITY;
         int64_t place = filled < best_.count ? filled++ : best_.count;
         for (; place > 0 && value > pool_[place - 1].log_probability; place--)
           if (place < best_.count) pool_[place] = pool_[place - 1];
@@ -245,6 +246,7 @@ class Search {
   const double* initial_;
   const edgeformer_options& options_;
   const int64_t* listed_;
+  void (*begun_)();
   int (*stopped_)(int64_t);
   void (*ended_)(int64_t);
   const edgeformer_results& results_;
@@ -260,9 +262,9 @@ class Search {
 }  // namespace
 
 Outcome search(State* state, const int64_t* begin, int64_t begin_count, const int64_t* most, const double* initial,
-               const edgeformer_options& options, const int64_t* listed, int (*stopped)(int64_t),
+               const edgeformer_options& options, const int64_t* listed, void (*begun)(), int (*stopped)(int64_t),
                void (*ended)(int64_t), const edgeformer_results& results) {
-  Search running(state, begin, begin_count, most, initial, options, listed, stopped, ended, results);
+  Search running(state, begin, begin_count, most, initial, options, listed, begun, stopped, ended, results);
   if (!running.reserve() || !running.begin()) return Outcome::kFailed;
   return running.run();
 }

@@ -16,8 +16,6 @@ namespace edgeformer {
 typedef float Floats __attribute__((vector_size(64), aligned(4), may_alias));
 typedef int32_t Ints __attribute__((vector_size(64), aligned(4), may_alias));
 
-#define EDGEFORMER_INLINE inline __attribute__((always_inline))
-
 EDGEFORMER_INLINE Floats load(const float* source) { return *reinterpret_cast<const Floats*>(source); }
 EDGEFORMER_INLINE void store(float* target, Floats value) { *reinterpret_cast<Floats*>(target) = value; }
 EDGEFORMER_INLINE Floats all(float value) { return Floats{} + value; }
@@ -127,7 +125,7 @@ EDGEFORMER_INLINE Floats error_function(Floats x) {
 
 // ln x for x > 0, within 2 units in the last place: x = 2^n m with m between sqrt(1/2) and sqrt(2), and
 // ln m = 2 artanh t with t = (m - 1) / (m + 1), whose series converges fast for |t| < 0.172.
-inline double logarithm(double x) {
+static inline double logarithm(double x) {
   int n;
   double m = std::frexp(x, &n);
   if (m < 0.70710678118654752) m *= 2, n--;
@@ -138,7 +136,7 @@ inline double logarithm(double x) {
 }
 
 // x^y for x > 0: 2^n e^r with |r| <= ln 2 / 2, by the series of e^r.
-inline double power(double x, double y) {
+static inline double power(double x, double y) {
   if (y == 0 || y == 1) return y == 0 ? 1 : x;
   const double all = y * logarithm(x), n = std::floor(all * 1.4426950408889634 + 0.5);
   if (!(n > -1000 && n < 1000)) return n > 0 ? HUGE_VAL : 0;

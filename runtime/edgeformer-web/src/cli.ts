@@ -1,7 +1,6 @@
 #!/usr/bin/env node
 /** The command `edgeformer` of the package. */
 import { realpathSync } from "node:fs";
-import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import type { Translation, Translator } from "./decoding/translation.js";
@@ -65,7 +64,7 @@ async function main(given: readonly string[]): Promise<number> {
   try {
     const translator = await openTranslator(bundle);
     if (command === "verify") return await verify(translator);
-    await translate(translator, texts.length ? texts : lines(), parsed.values);
+    await translate(translator, texts.length ? [texts] : lines(), parsed.values);
     return 0;
   } catch (error) {
     if (!(error instanceof EdgeformerError)) throw error;
@@ -76,7 +75,7 @@ async function main(given: readonly string[]): Promise<number> {
 
 async function translate(
   translator: Translator,
-  texts: Iterable<string> | AsyncIterable<string>,
+  blocks: Iterable<string[]> | AsyncIterable<string[]>,
   values: Values,
 ): Promise<void> {
   const options = {
@@ -87,13 +86,10 @@ async function translate(
     targetPrefix: values.prefix,
     returnTokenScores: values.json,
   };
-  let chunk: string[] = [];
-  const flush = async () => {
-    for (const found of await translator.translate(chunk, options)) print(found, values.json ?? false);
-    chunk = [];
-  };
-  for await (const text of texts) if (chunk.push(text) === CHUNK) await flush();
-  await flush();
+  for await (const texts of blocks)
+    for (let start = 0; start < texts.length; start += CHUNK)
+      for (const found of await translator.translate(texts.slice(start, start + CHUNK), options))
+        print(found, values.json ?? false);
 }
 
 function print({ source, hypotheses }: Translation, asJson: boolean): void {
@@ -115,8 +111,16 @@ function numberOf(value: string | undefined, name: string): number | undefined {
   throw new EdgeformerError("option", `\`--${name}\` must be a whole number, but is \`${value}\`.`);
 }
 
-function lines(): AsyncIterable<string> {
-  return createInterface({ input: process.stdin, crlfDelay: Number.POSITIVE_INFINITY });
+/** The lines of standard input, in blocks of those that are there; `\n` and `\r\n` end a line, as in Python. */
+async function* lines(): AsyncGenerator<string[]> {
+  let rest = "";
+  for await (const part of process.stdin.setEncoding("utf8")) {
+    const found = (part as string).split("\n");
+    found[0] = rest + found[0]!;
+    rest = found.pop()!;
+    yield found.map((line) => line.replace(/\r$/, ""));
+  }
+  if (rest) yield [rest.replace(/\r$/, "")];
 }
 
 function usage(problem: string): number {

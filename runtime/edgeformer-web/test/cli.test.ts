@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import { test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { openTranslator } from "edgeformer";
@@ -21,6 +22,37 @@ test("lines are translated as by the package", async () => {
   const { source, hypotheses } = JSON.parse(run(["translate", INT8, "--json", texts[0]!]).stdout);
   assert.equal(source, texts[0]);
   assert.ok(hypotheses[0].confidence > 0);
+});
+
+test("only \\n and \\r\\n end a line, wherever what is read is divided", async () => {
+  const ends = ["\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\r\r"];
+  const lines = ends.flatMap((end) => [`a 😀${end}cat!`, `${end}dog`, ""]);
+  const input = Buffer.from(lines.map((line, index) => line + (index % 2 ? "\r\n" : "\n")).join(""));
+  for (const size of [1, 2, 3, 7, input.length]) {
+    const child = spawn(process.execPath, [CLI, "translate", INT8, "--json"], { stdio: ["pipe", "pipe", "inherit"] });
+    const found: Buffer[] = [];
+    child.stdout.on("data", (data: Buffer) => found.push(data));
+    for (let start = 0; start < input.length; start += size) child.stdin.write(input.subarray(start, start + size));
+    child.stdin.end();
+    await once(child, "close");
+    const sources = Buffer.concat(found).toString().split("\n").slice(0, -1);
+    assert.deepEqual(
+      sources.map((line) => JSON.parse(line).source),
+      lines,
+    );
+  }
+});
+
+test("a line is translated before the next one is read", async () => {
+  const child = spawn(process.execPath, [CLI, "translate", INT8, "--json"], { stdio: ["pipe", "pipe", "inherit"] });
+  for (const text of SENTENCES.slice(0, 3)) {
+    child.stdin.write(`${text}\n`);
+    const [data] = (await once(child.stdout, "data", { signal: AbortSignal.timeout(30_000) })) as [Buffer];
+    assert.equal(JSON.parse(String(data)).source, text);
+  }
+  child.stdin.end("A cat!");
+  const [data] = (await once(child.stdout, "data")) as [Buffer];
+  assert.equal(JSON.parse(String(data)).source, "A cat!");
 });
 
 test("golden examples are verified", () => {

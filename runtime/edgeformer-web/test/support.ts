@@ -15,6 +15,15 @@ export const SENTENCES = ["dog", "cat", "river", "machine"].flatMap((noun) =>
   ),
 );
 
+/** Numbers from 0 to below 1, the same for the same seed. */
+export function random(seed: number): () => number {
+  let state = seed + 1;
+  return () => {
+    state = (Math.imul(state, 1103515245) + 12345) >>> 0;
+    return (state >>> 8) / 2 ** 24;
+  };
+}
+
 /** A store that is lost with the process. */
 export class MemoryStore implements Store {
   readonly content = new Map<string, Uint8Array<ArrayBuffer>>();
@@ -29,6 +38,10 @@ export class MemoryStore implements Store {
 
   async remove(name: string): Promise<void> {
     this.content.delete(name);
+  }
+
+  async names(): Promise<string[]> {
+    return [...this.content.keys()];
   }
 }
 

@@ -7,13 +7,10 @@ import { translatePage } from "../src/text/page.js";
 import { plainBlock, translateText } from "../src/text/plain.js";
 import { protectedItems } from "../src/text/protected.js";
 import { sentenceSpans } from "../src/text/sentences.js";
-import { finish, finished } from "../src/text/surface.js";
+import { finish, finished, repaired } from "../src/text/surface.js";
 import { type SentenceTranslator, TextTranslator } from "../src/text/translator.js";
 import { WORD } from "../src/text/words.js";
-import type { Tokenizer } from "../src/tokenizer/interface.js";
-
-/** A document for tests; its own types are not those of TypeScript's DOM. */
-const { parseHTML }: { parseHTML(html: string): { document: Document } } = await import("linkedom" as string);
+import { MANIFEST, parseHTML, wordTokenizer } from "./models.js";
 
 interface Recorded {
   source: string;
@@ -31,6 +28,8 @@ interface Case {
 }
 /** What goes in, and what must come out, by rule. */
 interface Rules {
+  lost: [source: string, written: string, expected: string][];
+  spaces: [language: string, source: string, written: string, expected: string][];
   surface: [
     source: string,
     target: string,
@@ -50,42 +49,12 @@ const FOLDER = new URL("../../../../tests/web/cases/", import.meta.url);
 const cases: Case[] = JSON.parse(readFileSync(new URL("text.json", FOLDER), "utf8"));
 const rules: Rules = JSON.parse(readFileSync(new URL("rules.json", FOLDER), "utf8"));
 
-/** A tokenizer of words, whose ids are their places in a list that grows. */
-function wordTokenizer(): Tokenizer {
-  const known: string[] = [];
-  const id = (word: string) => (known.includes(word) ? known.indexOf(word) : known.push(word) - 1);
-  const words = (text: string) => [...text.matchAll(WORD)];
-  const decode = (ids: readonly number[]) =>
-    ids
-      .map((index) => known[index])
-      .join(" ")
-      .replaceAll(" .", ".")
-      .replaceAll(" !", "!")
-      .replaceAll(" ,", ",")
-      .replaceAll("' ", "'");
-  return {
-    size: 0,
-    encode: (text) => words(text).map(([word]) => id(word)),
-    decode,
-    token: (index) => known[index],
-    tokenId: id,
-    spans: (text) => words(text).map((match) => [match.index, match.index + match[0].length]),
-  };
-}
-
 /** A translator that writes what was recorded. */
-function recorded(sentences: readonly Recorded[]): SentenceTranslator {
+function recorded(sentences: readonly Recorded[], language = "fr"): SentenceTranslator {
   const tokenizer = wordTokenizer();
   const bySource = new Map(sentences.map((sentence) => [sentence.source, sentence]));
   return {
-    manifest: {
-      source_language: "en",
-      target_language: "fr",
-      max_source_length: 100,
-      max_target_length: 200,
-      traits: { min_confidence: null, needs_period: false },
-      text: { source_prefix: [], source_suffix: ["</s>"] } as never,
-    },
+    manifest: { ...MANIFEST, target_language: language },
     tokenizers: { source: tokenizer, target: tokenizer },
     sentences: async (texts) =>
       texts.map((text) => {
@@ -126,6 +95,24 @@ test("the surface of a translation is that of its source, as in Python", () => {
   for (const [source, target, expected] of rules.loops) {
     const change = finish(source, target, "fr", { isUpper: false, matches: false, repeats: 4, isMarked: false });
     assert.equal(finished(change, target), expected, `${source} -> ${target}`);
+  }
+});
+
+test("characters that tokens do not complete are those of the source, as in Python", () => {
+  for (const [source, text, expected] of rules.lost) assert.equal(repaired(source, text), expected, source);
+});
+
+test("the space beside placeholders is that of Python", async () => {
+  for (const [language, source, text, expected] of rules.spaces) {
+    const tokens = [...text.matchAll(WORD)].map(([word]) => word);
+    const length = [...source.matchAll(WORD)].length;
+    const order = tokens.map((_, index) => Math.floor((index * length) / tokens.length));
+    const translator = recorded([{ source, text, tokens, order, share: 0.8 }], language);
+    assert.equal(
+      await translateText(new TextTranslator(translator) as never, source),
+      expected,
+      `${source} -> ${text}`,
+    );
   }
 });
 

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { before, test } from "node:test";
+import type { Manifest } from "../src/bundle/manifest.js";
 import { chosenLanguages, resolvedTokens } from "../src/decoding/languages.js";
 import { Shortlist } from "../src/decoding/shortlist.js";
 import { LocalTranslator } from "../src/decoding/translator.js";
@@ -195,6 +196,74 @@ test("lists restrict what sentences may use", () => {
   assert.throws(() => Shortlist.read(data.slice(2), manifest), /is damaged/);
   data[data.length - 1] = 2; // a token beyond the vocabulary
   assert.throws(() => Shortlist.read(data, manifest), /its lists are wrong/);
+});
+
+/** Lists of 6 random tokens for each source token, and 20 for all, the end token among them. */
+function randomLists(manifest: Manifest): Shortlist {
+  const { source_vocab_size: sources, target_vocab_size: targets, special } = manifest;
+  let state = 1;
+  const random = (limit: number) => {
+    state = (state * 48271) % 0x7fffffff;
+    return state % limit;
+  };
+  const others = Array.from({ length: targets }, (_, i) => i).filter((token) => token !== special.eos);
+  for (let i = others.length - 1; i > 0; i--) {
+    const j = random(i + 1);
+    [others[i], others[j]] = [others[j]!, others[i]!];
+  }
+  const ends = Array.from({ length: sources }, (_, i) => 6 * (i + 1));
+  const numbers = new Uint32Array([sources, targets, 20, 6 * sources, ...ends]);
+  const ids = new Uint16Array([
+    special.eos,
+    ...others,
+    ...ends.flatMap(() => others.slice(0, 6).map(() => random(targets))),
+  ]);
+  const data = new Uint8Array(numbers.byteLength + ids.byteLength);
+  data.set(new Uint8Array(numbers.buffer));
+  data.set(new Uint8Array(ids.buffer), numbers.byteLength);
+  return Shortlist.read(data, manifest);
+}
+
+test("with lists, a sentence has tokens of its own, and the same in any batch, whatever changes the logits", async () => {
+  const bundle = await openBundle(INT8);
+  const { manifest } = bundle;
+  const lists = randomLists(manifest);
+  const kernels = await openKernels(bundle, manifest.plan!);
+  const listing = new LocalTranslator(bundle, kernels, await openTokenizers(manifest, bundle), lists);
+  const texts = SENTENCES.slice(0, 4);
+  const own = texts.map((text) => {
+    const { listed, usable } = lists.listing([listing.encode(text)]);
+    return new Set([...listed].filter((_, i) => usable[i]));
+  });
+  const foreign = own.map((tokens, i) =>
+    [...own[(i + 1) % own.length]!].filter((token) => !tokens.has(token)).slice(0, 2),
+  );
+  const favored = { targetPrefix: foreign, prefixBiasBeta: 0.9 };
+  for (const options of [
+    ...[{ beamSize: 1 }, { beamSize: 3, nBest: 3 }, { beamSize: 1, ...favored }, { beamSize: 3, nBest: 3, ...favored }],
+    ...[
+      { suppressTokens: [5, 6], disableUnk: true },
+      { minLength: 4, noRepeatNgramSize: 2 },
+      { repetitionPenalty: 1.5 },
+    ],
+    ...[{ suppressSequences: [[5, 6], [7]] }, { returnAlternatives: true, nBest: 3 }],
+  ]) {
+    const together = await listing.translate(texts, { maxLength: 12, ...options });
+    for (const [i, { hypotheses }] of together.entries()) {
+      for (const { ids } of hypotheses)
+        assert.ok(
+          ids.every((id) => own[i]!.has(id)),
+          JSON.stringify(options),
+        );
+      const targetPrefix = "targetPrefix" in options ? { targetPrefix: [foreign[i]!] } : {};
+      const [alone] = await listing.translate([texts[i]!], { maxLength: 12, ...options, ...targetPrefix });
+      assert.deepEqual(
+        alone!.hypotheses.map(({ ids }) => ids),
+        hypotheses.map(({ ids }) => ids),
+        JSON.stringify(options),
+      );
+    }
+  }
 });
 
 test("mistakes are errors that say what to do", async () => {

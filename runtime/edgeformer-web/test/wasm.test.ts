@@ -26,10 +26,13 @@ test("every module computes the same bits", async () => {
   assert.deepEqual(await results(), await results(plain));
 });
 
-test("a module is an address, bytes or compiled; another file is refused", async () => {
+test("a module is an address, bytes or compiled; another file or version is refused", async () => {
   const bytes = await readFile(plain);
   for (const source of [plain, plain.href, bytes, await WebAssembly.compile(bytes)])
     assert.equal(levels(await startKernels(source)), "simd128");
-  for (const source of [new URL("none.wasm", plain), bytes.subarray(0, 100)])
+  const [name, other] = ["edgeformer_version", "edgeformer_of_late"].map((each) => Buffer.from(each));
+  const older = Buffer.from(bytes);
+  older.set(other!, older.indexOf(name!));
+  for (const source of [new URL("none.wasm", plain), bytes.subarray(0, 100), older])
     await assert.rejects(startKernels(source), (error) => error instanceof EdgeformerError && error.kind === "engine");
 });

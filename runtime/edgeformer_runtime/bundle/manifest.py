@@ -112,7 +112,8 @@ class Traits(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     """What the exporter measured that decides how texts are translated; bundles of earlier versions lack it."""
 
     min_confidence: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
-    """Confidence below which the translation of a sentence is doubtful; ``None`` if that could not be measured."""
+    """Confidence below which the translation of a sentence is doubtful; ``None`` if that could not be measured, 1 for a
+    model that failed the validation of its own training."""
     needs_period: bool = False
     """Whether the model translates a sentence without final punctuation better with a period, which whole texts get for
     it."""

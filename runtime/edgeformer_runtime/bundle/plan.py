@@ -11,7 +11,9 @@ from typing import Literal, get_args
 
 import msgspec
 
-Offset = int
+from edgeformer_runtime.limits import Number
+
+Offset = Number
 """Where a tensor begins in the file of weights, in bytes; a missing one is ``None``, and -1 among the numbers."""
 VERSION = 1
 Activation = Literal["relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu"]
@@ -20,11 +22,11 @@ Activation = Literal["relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu"]
 class LinearPlan(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """``y = x @ W.T + b`` in integers: some outputs of a stored product."""
 
-    columns: int
+    columns: Number
     """Outputs of the stored product."""
-    first: int
+    first: Number
     """The first of those that are meant."""
-    count: int
+    count: Number
     """Their number."""
     by_rows: bool
     """Whether the weight is stored as ``(columns, inputs)`` rather than ``(inputs, columns)``."""
@@ -36,9 +38,9 @@ class LinearPlan(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     """float32, ``(columns,)``."""
     input_scale: float
     """Inputs are divided by it,"""
-    input_zero: int
+    input_zero: Number
     """this is added,"""
-    input_most: int
+    input_most: Number
     """and the rounded sum is clipped to 0 … this."""
 
 
@@ -54,13 +56,13 @@ class NormPlan(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
 class EmbeddingPlan(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Tokens and positions."""
 
-    rows: int
+    rows: Number
     """Entries of the vocabulary."""
     table: Offset
     """int8, ``(rows, D)``."""
     scale: Offset
     """float32, ``(rows,)``, with the embeddings' factor."""
-    positions: int
+    positions: Number
     """Number of positions that a sequence may have."""
     position: Offset | None
     """float32, ``(positions, D)``."""
@@ -104,20 +106,20 @@ class DecoderLayerPlan(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown
 class Plan(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """A Transformer in integers."""
 
-    version: int
+    version: Number
     recurrent: bool
     """Whether the decoder has a recurrence (SSRU) instead of self-attention."""
-    width: int
+    width: Number
     """D."""
-    heads: int
+    heads: Number
     """H."""
-    key_width: int
+    key_width: Number
     """E."""
-    value_width: int
+    value_width: Number
     """F."""
-    encoder_inner: int
+    encoder_inner: Number
     """Width of the encoder's feed-forward layers."""
-    decoder_inner: int
+    decoder_inner: Number
     """The same in the decoder."""
     norm_first: bool
     """Pre-norm."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import accumulate
 from pathlib import Path
@@ -100,21 +100,28 @@ def translate_file(
         raise ConfigError(f"`{output_file}` is not a file; give another name with --output.")
     job = {"bundle": workers.manifest_sha256, "input": file_sha256(input_file), **settings}
     with line_blocks((), input_file) as read:
-        lines = list(read)
-    starts = [0, *accumulate(map(len, lines))]
-    doubts = Doubts()
+        sizes = [len(lines) for lines in read]
+    total, doubts = sum(sizes), Doubts()
     with block_folder(output_file, job) as folder, counting("lines") as progress:
-        done = folder.done(len(lines))
-        rest = [number for number in range(len(lines)) if number not in done]
-        count = sum(len(lines[number]) for number in done)
-        progress(count, starts[-1])
-        with closing(workers.map(work, [Block(starts[number], lines[number]) for number in rest])) as outputs:
-            for position, output in outputs:
+        done = folder.done(len(sizes))
+        count = sum(sizes[number] for number in done)
+        progress(count, total)
+        with line_blocks((), input_file) as read, closing(workers.map(work, _remaining(read, sizes, done))) as outputs:
+            for number, output in outputs:
                 output.tell()
-                folder.write(rest[position], output.text.encode())
+                folder.write(number, output.text.encode())
                 doubts = doubts.merged(output.doubts)
-                count += len(lines[rest[position]])
-                progress(count, starts[-1])
+                count += sizes[number]
+                progress(count, total)
+        if file_sha256(input_file) != job["input"]:
+            raise ConfigError(f"`{input_file}` was changed meanwhile; delete `{folder.path}` and start again.")
         with atomic_file(output_file) as file:
-            file.writelines(folder.read(number) for number in range(len(lines)))
+            file.writelines(folder.read(number) for number in range(len(sizes)))
     return doubts
+
+
+def _remaining(blocks: Iterable[list[str]], sizes: Sequence[int], done: Container[int]) -> Iterator[tuple[int, Block]]:
+    """Numbered blocks of lines without those that are done."""
+    for number, (lines, end) in enumerate(zip(blocks, accumulate(sizes), strict=False)):
+        if number not in done:
+            yield number, Block(end - len(lines), lines)

@@ -40,13 +40,13 @@ def line_blocks(
     if text:
         yield iter([[_argument(word) for word in text]])
     elif input_file is None or str(input_file) == "-":
-        yield _blocks(standard_input().read1, "standard input", keep_returns)
+        yield decoded_blocks(standard_input().read1, "standard input", keep_returns)
     elif input_file.suffix.lower() == ".gz":
         with gzip.open(input_file) as packed:
-            yield _blocks(packed.read, str(input_file), keep_returns)
+            yield decoded_blocks(packed.read, str(input_file), keep_returns)
     else:
         with input_file.open("rb") as plain:
-            yield _blocks(plain.read1, str(input_file), keep_returns)
+            yield decoded_blocks(plain.read1, str(input_file), keep_returns)
 
 
 def standard_input() -> Any:
@@ -69,7 +69,8 @@ def _argument(word: str) -> str:
     return word
 
 
-def _blocks(read: Callable[[int], bytes], name: str, keep_returns: bool) -> Iterator[list[str]]:
+def decoded_blocks(read: Callable[[int], bytes], name: str, keep_returns: bool = False) -> Iterator[list[str]]:
+    """Yield blocks of the lines that ``read`` gives as bytes; see :func:`line_blocks`."""
     number, rest = 0, b""
     try:
         while data := read(_READ_BYTES):

@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.decoding.batching import pad, single_row_batches
-from edgeformer_runtime.decoding.session import AttentiveState, DecoderState, FloatArray, IntArray, StepSession
+from edgeformer_runtime.decoding.session import (
+    AttentiveState,
+    DecoderState,
+    FloatArray,
+    IntArray,
+    SizedSession,
+    StepSession,
+    bound_steps,
+)
+from edgeformer_runtime.errors import OptionError
+from edgeformer_runtime.limits import GIB, MAX_DECODING_BYTES
 
 Pair = tuple[Sequence[int], Sequence[int]]
 """Source ids, end token included, and target ids without what every target begins with."""
@@ -38,6 +48,20 @@ def forced_batch(pairs: Sequence[Pair], special: SpecialTokens) -> ForcedBatch:
     return ForcedBatch(source, source_length, target, target_length)
 
 
+def check_size(session: StepSession, batch: ForcedBatch) -> None:
+    """Check that a batch fits in memory, before it is started.
+
+    Raises:
+        OptionError: it may need more than :data:`~edgeformer_runtime.limits.MAX_DECODING_BYTES`.
+    """
+    (count, source), steps = batch.source.shape, batch.target.shape[1]
+    if isinstance(session, SizedSession) and session.batch_bytes(count, count, source, steps) > MAX_DECODING_BYTES:
+        raise OptionError(
+            f"{count} sentences of {source} source and {steps} target tokens may need more memory at a time than the "
+            f"limit of {MAX_DECODING_BYTES // GIB} GiB; shorten them, or reduce `max_batch_tokens`."
+        )
+
+
 def columns(target: IntArray) -> Iterator[IntArray]:
     """The tokens of each step, ``(R,)``, from targets ``(R, T)``."""
     return iter(np.ascontiguousarray(target.T))
@@ -53,6 +77,7 @@ def forced_steps(state: DecoderState, target: IntArray) -> Iterator[FloatArray]:
     Yields:
         Logits after each token, ``(R, V)``, float32; the next step overwrites them.
     """
+    bound_steps(state, target.shape[1])
     for token in columns(target):
         yield state.step(token)
 
@@ -70,6 +95,7 @@ def forced_attention(state: AttentiveState, target: IntArray) -> FloatArray:
     Raises:
         BundleError: the model has no attention weights.
     """
+    bound_steps(state, target.shape[1])
     return np.stack([state.attend(token) for token in columns(target)], axis=1)
 
 
@@ -102,6 +128,7 @@ def _scores(session: StepSession, pairs: Sequence[Pair]) -> NDArray[np.float64]:
     labels, _ = pad([target for _, target in pairs], session.special.eos)
     scores = np.empty(labels.shape)
     rows, given = np.arange(len(pairs)), len(session.special.prefix)
+    check_size(session, batch)
     steps = forced_steps(session.start(batch.source, batch.source_length), batch.target)
     for step, logits in enumerate(islice(steps, given, None)):
         values = logits.astype(np.float64)

@@ -19,7 +19,7 @@ from edgeformer_runtime.decoding.batching import pad
 from edgeformer_runtime.decoding.coverage import ranked_by_coverage
 from edgeformer_runtime.decoding.options import DecodeOptions, check_count
 from edgeformer_runtime.decoding.processors import build_processors, spread
-from edgeformer_runtime.decoding.requests import Request, Stop, length_limit, make_requests, request_batches
+from edgeformer_runtime.decoding.requests import Request, Stop, make_requests, request_batches
 from edgeformer_runtime.decoding.search import BeamSearch, Done, GreedySearch, Hypothesis, Search
 from edgeformer_runtime.decoding.session import (
     DecoderState,
@@ -30,6 +30,7 @@ from edgeformer_runtime.decoding.session import (
     SizedSession,
     StepSession,
     WholeSearchSession,
+    bound_steps,
 )
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.limits import GIB, MAX_DECODING_BYTES, MAX_WORKERS
@@ -194,13 +195,13 @@ def _fitting(
     sized = cast(SizedSession, session)
     multiple = session.row_multiple if options.beam_size > 1 else 1
     beams = -(-options.beam_size // multiple) * multiple
-    limit = length_limit(session, options)
 
     fitting, largest = [], 1
     while batches:
         batch = batches.pop()
         longest = len(requests[batch[0]].source)  # each begins with its longest sentence
-        needed = sized.batch_bytes(len(batch), len(batch) * beams, longest, limit)
+        steps = _most_steps(session, [requests[index] for index in batch])
+        needed = sized.batch_bytes(len(batch), len(batch) * beams, longest, steps)
         if needed <= MAX_DECODING_BYTES:
             fitting.append(batch)
             largest = max(largest, needed)
@@ -314,13 +315,21 @@ def _start(session: StepSession, requests: Sequence[Request]) -> tuple[DecoderSt
         special tokens that the search has to take care of.
     """
     special = session.special
-    sources = pad([request.source for request in requests], special.pad)
+    sources, steps = pad([request.source for request in requests], special.pad), _most_steps(session, requests)
     if not _has(type(session), SearchSession):
-        return session.start(*sources), None, special
+        plain = session.start(*sources)
+        bound_steps(plain, steps)
+        return plain, None, special
     state = cast(SearchSession, session).start_search(*sources)
+    bound_steps(state, steps)
     if state.listed is None:
         return state, None, special
     return state, state, replace_field(special, suppress=(), forbid=())
+
+
+def _most_steps(session: StepSession, requests: Sequence[Request]) -> int:
+    """Number of steps of a search whose outputs are as long as allowed, those of what they begin with included."""
+    return len(session.special.prefix) + max(request.limit for request in requests)
 
 
 @cache

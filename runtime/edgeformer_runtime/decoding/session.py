@@ -183,6 +183,12 @@ class AttentiveSession(StepSession, Protocol):
         """See :meth:`StepSession.start`."""
 
 
+def bound_steps(state: DecoderState, steps: int) -> None:
+    """Tell a state before its first step how many it will make at most, if it makes room for them in advance."""
+    if bound := getattr(state, "bound", None):
+        bound(steps)
+
+
 def longest_target(session: StepSession) -> int:
     """Maximum number of tokens of a target, end token included, without those that every target begins with."""
     return session.max_target_length - len(session.special.prefix)

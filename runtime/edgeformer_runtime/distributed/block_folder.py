@@ -11,24 +11,28 @@ from typing import Any
 import msgspec
 
 from edgeformer_runtime.errors import ConfigError
-from edgeformer_runtime.files import locked_folder, write_atomically
+from edgeformer_runtime.files import clear_stale, locked_folder, write_atomically
 
 JOB_FILE = "job.json"
 
 
 class BlockFolder:
-    """Results of blocks, each in a file that is named after the block's number."""
+    """Results of blocks, each in a file that is named after the block's number; what a dead process left is cleared."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        clear_stale(path)
 
     def done(self, blocks: int) -> set[int]:
         """Return the numbers below ``blocks`` of those that are done."""
         return {number for number in range(blocks) if self._file(number).is_file()}
 
     def write(self, number: int, content: bytes) -> None:
-        """Write the result of a block; it is either there completely or not at all."""
-        write_atomically(self._file(number), content)
+        """Write the result of a block; it is either there completely or not at all.
+
+        The time does not depend on how many are done.
+        """
+        write_atomically(self._file(number), content, clear=False)
 
     def read(self, number: int) -> bytes:
         """Return the result of a block that is done."""

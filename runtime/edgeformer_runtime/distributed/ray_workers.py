@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import socket
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -57,12 +57,14 @@ class RayWorkers:
         path = translator.bundle.path.resolve()
         return RayWorkers(path, file_sha256(path / MANIFEST_FILE), engine, address)
 
-    def map(self, work: Work[BlockT, ResultT], blocks: Sequence[BlockT]) -> Generator[tuple[int, ResultT], None, None]:
-        """Work on blocks, and yield the position and the result of each as it is ready. Close it to stop early.
+    def map(
+        self, work: Work[BlockT, ResultT], blocks: Iterable[tuple[int, BlockT]]
+    ) -> Generator[tuple[int, ResultT], None, None]:
+        """Work on blocks, and yield the number and the result of each as it is ready. Close it to stop early.
 
         Args:
             work: what to do with a translator and a block.
-            blocks: the blocks; Ray keeps them in its object store, on the disk if memory does not suffice.
+            blocks: numbered blocks; each is taken when a worker has room for it.
 
         Raises:
             BundleError: a worker has no bundle at the same path, or another one.
@@ -70,11 +72,13 @@ class RayWorkers:
             DeviceError: the cluster cannot be reached, or was lost.
             EdgeformerError: ``work`` raised it.
         """
-        if not blocks:
+        blocks = iter(blocks)
+        first = next(blocks, None)
+        if first is None:
             return
         with _cluster(self._local_cpus(), self.address) as ray:
             try:
-                for number, outcome in self._outcomes(ray, work, blocks):
+                for number, outcome in self._outcomes(ray, work, chain([first], blocks)):
                     if isinstance(outcome, EdgeformerError):
                         raise outcome
                     yield number, outcome
@@ -83,25 +87,29 @@ class RayWorkers:
             except ray.exceptions.RayError as error:
                 raise DeviceError(f"The Ray cluster was lost: {_first_line(error)}.") from None
 
-    def _outcomes(self, ray: Any, work: Work[BlockT, ResultT], blocks: Sequence[BlockT]) -> Iterator[tuple[int, Any]]:
+    def _outcomes(
+        self, ray: Any, work: Work[BlockT, ResultT], blocks: Iterator[tuple[int, BlockT]]
+    ) -> Iterator[tuple[int, Any]]:
         """Results, or the errors in their place."""
-        import pyarrow
-
         workers, threads = self._division(ray)
-        tables = [pyarrow.table({"number": [i], "content": [pickle.dumps(block)]}) for i, block in enumerate(blocks)]
-        results = ray.data.from_arrow(tables).map_batches(
-            _Worker,
-            fn_constructor_args=(self, threads, work),
-            batch_size=1,
-            batch_format="pyarrow",
-            compute=ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=IN_FLIGHT),
-            num_cpus=threads,
-            num_gpus=1 if self._on_gpu else None,
+        actor = ray.remote(_Worker).options(
+            num_cpus=threads, num_gpus=1 if self._on_gpu else None, max_restarts=-1, max_task_retries=-1
         )
-        results.context.enable_progress_bars = False
-        for table in results.iter_batches(batch_size=None, batch_format="pyarrow"):
-            for row in table.to_pylist():
-                yield row["number"], pickle.loads(row["content"])
+        started = [actor.remote(self, threads, work) for _ in range(workers)]
+        starting = {worker.__ray_ready__.remote(): worker for worker in started}
+        running: dict[Any, tuple[Any, int]] = {}
+        is_last = False
+        while running or not is_last:
+            (reference,), _ = ray.wait([*running, *starting], num_returns=1)
+            result = ray.get(reference)
+            worker, number = running.pop(reference) if reference in running else (starting.pop(reference), None)
+            for _ in range(IN_FLIGHT if number is None else 1):
+                following = next(blocks, None)
+                is_last = following is None
+                if following is not None:
+                    running[worker.translate.remote(following[1])] = worker, following[0]
+            if number is not None:
+                yield number, result
 
     @property
     def _on_gpu(self) -> bool:
@@ -131,16 +139,13 @@ class _Worker:
         self.workers, self.threads, self.work = workers, threads, work
         self.translator: Translator[BundleSession] | None = None
 
-    def __call__(self, table: Any) -> Any:
-        import pyarrow
-
-        block = pickle.loads(table["content"][0].as_py())
+    def translate(self, block: Any) -> Any:
+        """Return the result of a block, or the error in its place."""
         try:
             self.translator = self.translator or self._opened()
-            outcome = self.work(self.translator, block)
+            return self.work(self.translator, block)
         except EdgeformerError as error:
-            outcome = error
-        return pyarrow.table({"number": table["number"], "content": [pickle.dumps(outcome)]})
+            return error
 
     def _opened(self) -> Translator[BundleSession]:
         path = self.workers.bundle
@@ -185,10 +190,8 @@ def _imported() -> Any:
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # else Ray warns of its own workers' arguments
     try:
         import ray
-        import ray.data
     except ModuleNotFoundError as error:
         raise ConfigError(missing_package("The engine `ray`", error.name, "ray")) from None
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
     return ray
 
 

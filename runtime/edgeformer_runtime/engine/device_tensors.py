@@ -58,8 +58,8 @@ class DeviceTensors(StateTensors):
     """State tensors in device memory.
 
     In each step, only the tokens, the position and, with beams, the cache indirection are copied to the device, and
-    only the logits are copied back. In-place caches have their full capacity from the start, since their memory layout
-    on CUDA depends on it. When sentences are dropped, the remaining sentences are copied within the device.
+    only the logits are copied back. In-place caches have room for all steps of the call from the start, since their
+    memory layout on CUDA depends on it. When sentences are dropped, the others are copied within the device.
 
     Args:
         emitted: outputs of the encoder by name, with one row per sentence.

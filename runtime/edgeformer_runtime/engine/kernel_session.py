@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING, Self
@@ -28,6 +29,15 @@ if TYPE_CHECKING:
     from edgeformer_runtime.engine.onnx_session import OnnxSession
 
 
+@contextmanager
+def _reported(what: str) -> Iterator[None]:
+    """Convert errors of the kernels to :class:`ModelError`."""
+    try:
+        yield
+    except (edgeformer_kernels.KernelError, MemoryError) as error:
+        raise ModelError(f"The kernels cannot {what}: {error or 'there is not enough memory'}.") from None
+
+
 class KernelState:
     """The state of one batch; see :class:`~edgeformer_runtime.decoding.session.ListedState` and
     :class:`~edgeformer_runtime.decoding.session.AttentiveState`."""
@@ -42,12 +52,14 @@ class KernelState:
         """Size of the state, in bytes."""
         return self._batch.nbytes
 
+    @_reported("make a step")
     def step(self, token: IntArray) -> FloatArray:
         """Advance every row; see :meth:`~edgeformer_runtime.decoding.session.DecoderState.step`."""
         logits = self._logits[: self._batch.rows]
         self._batch.step(np.ascontiguousarray(token), logits)
         return logits
 
+    @_reported("make a step")
     def attend(self, token: IntArray) -> FloatArray:
         """Advance every row and return attention weights; see
         :meth:`~edgeformer_runtime.decoding.session.AttentiveState.attend`."""
@@ -55,6 +67,7 @@ class KernelState:
         self._batch.attend(np.ascontiguousarray(token), weights)
         return weights
 
+    @_reported("select rows")
     def select(self, rows: IntArray, sentences: IntArray | None) -> None:
         """Continue with other rows; see :meth:`~edgeformer_runtime.decoding.session.DecoderState.select`."""
         del sentences  # the kernels know the sentence of each row
@@ -98,7 +111,10 @@ class KernelSession(BundleSession):
         )
         if any(side.rows != entries or side.positions < longest for side, entries, longest in sides):
             raise BundleError(f"Bundle `{bundle.path}`: plan and manifest differ in vocabularies or lengths.")
-        weights = np.memmap(bundle.file(WEIGHTS_FILE), np.uint8, "r")
+        try:
+            weights = np.memmap(bundle.file(WEIGHTS_FILE), np.uint8, "r")
+        except (OSError, ValueError) as error:
+            raise BundleError(f"Bundle `{bundle.path}`: `{WEIGHTS_FILE}` cannot be read: {error}.") from None
         try:
             self._shared = _Shared(edgeformer_kernels.Model(weights, manifest.plan.numbers(), level))
         except edgeformer_kernels.KernelError as error:
@@ -139,23 +155,26 @@ class KernelSession(BundleSession):
         start = self.special.start
         stops = [request.stop for request in requests]
 
+        def begun() -> None:
+            counters.first_token_seconds += time.perf_counter() - started
+
         def ended(index: int, found: list[Found]) -> None:
             if found and done:  # it was not given up
                 done(index, _hypotheses(requests[index], found, options))
 
         try:
-            found = batch.search(
-                [(*start, *request.prefix) for request in requests],
-                [request.limit - len(request.prefix) for request in requests],
-                [request.log_probability or 0.0 for request in requests],
-                self._search_options(requests[0], options, restricted=listed is not None),
-                (lambda index: (stop := stops[index]) is not None and stop.is_set()) if any(stops) else None,
-                ended if done else None,
-            )
+            with _reported("search"):
+                found = batch.search(
+                    [(*start, *request.prefix) for request in requests],
+                    [request.limit - len(request.prefix) for request in requests],
+                    [request.log_probability or 0.0 for request in requests],
+                    self._search_options(requests[0], options, restricted=listed is not None),
+                    (lambda index: (stop := stops[index]) is not None and stop.is_set()) if any(stops) else None,
+                    ended if done else None,
+                    begun,
+                )
         except FloatingPointError:
             raise ModelError("No token has a finite logit: the model's weights are damaged.") from None
-        except edgeformer_kernels.KernelError as error:
-            raise ModelError(f"The kernels cannot search: {error}.") from None
         searched = time.perf_counter()
         steps = [len(hypotheses[0].ids) + hypotheses[0].finished for hypotheses in found if hypotheses]
         counters.batches += 1
@@ -189,6 +208,13 @@ class KernelSession(BundleSession):
             loop_given=given,
         )
 
+    def batch_bytes(self, sentences: int, rows: int, source_length: int, length: int) -> int:
+        """The size that the kernels report for the plan, and logits before and after they are processed; see
+        :meth:`~edgeformer_runtime.decoding.session.SizedSession.batch_bytes`."""
+        found = self._opened().batch_bytes(sentences, rows, source_length, length)
+        logits = 2 * rows * self.bundle.manifest.target_vocab_size * np.dtype(np.float32).itemsize
+        return int(min(found, 2.0**62)) + logits
+
     def open_attention(self) -> Self:
         """The kernels return attention weights without further ado; see
         :meth:`~edgeformer_runtime.engine.session.BundleSession.open_attention`."""
@@ -219,12 +245,11 @@ class KernelSession(BundleSession):
             raise SessionError(f"The translator of bundle `{self.bundle.path}` is closed; open it again.")
         return model
 
+    @_reported("encode")
     def _batch(self, sources: Sequence[Sequence[int]]) -> edgeformer_kernels.Batch:
-        try:
-            return self._opened().start(sources)
-        except edgeformer_kernels.KernelError as error:
-            raise ModelError(f"The kernels cannot encode: {error}.") from None
+        return self._opened().start(sources)
 
+    @_reported("restrict the search")
     def _restricted(self, batch: edgeformer_kernels.Batch, sources: Sequence[Sequence[int]]) -> IntArray | None:
         if self._shortlist is None:
             return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -43,6 +42,12 @@ except ModuleNotFoundError:
         "onnxruntime is not installed: pip install 'edgeformer[cpu]', or 'edgeformer[gpu]' for CUDA."
     ) from None
 
+
+def _print_to_stderr(*values: object) -> None:
+    sys.stderr.write(" ".join(map(str, values)) + "\n")
+
+
+vars(ort)["print"] = _print_to_stderr  # `preload_dlls` prints; standard output is the application's, in all its threads
 if hasattr(ort, "disable_telemetry_events"):  # in case the application loaded onnxruntime before this package
     ort.disable_telemetry_events()
 
@@ -325,19 +330,19 @@ def _check_cuda(manifest: Manifest) -> None:
             "for other widths, or with --target portable."
         )
     if hasattr(ort, "preload_dlls"):
-        with redirect_stdout(sys.stderr):  # prints which libraries are missing
-            ort.preload_dlls()
+        ort.preload_dlls()
 
 
 def _open(path: Path, device: str, options: ort.SessionOptions) -> ort.InferenceSession:
     try:
-        with nullcontext() if device == "cpu" else redirect_stdout(sys.stderr):
-            session = ort.InferenceSession(path, options, providers=[(PROVIDERS[device], SETTINGS[device])])
+        providers = [(PROVIDERS[device], SETTINGS[device])]
+        session = ort.InferenceSession(path, options, providers=providers, enable_fallback=0)
     except Exception as error:  # onnxruntime's own exceptions share no base class
-        raise BundleError(f"onnxruntime {ENGINE_VERSION} cannot open `{path.name}`: {engine_message(error)}") from None
+        kind, where = (BundleError, "") if device == "cpu" else (DeviceError, f" on `{device}`")
+        raise kind(f"onnxruntime {ENGINE_VERSION} cannot open `{path.name}`{where}: {engine_message(error)}") from None
     if session.get_providers()[0] != PROVIDERS[device]:
         raise DeviceError(
             f"{PROVIDERS[device]} could not be started; check the driver and CUDA's libraries (pip install "
-            "'onnxruntime-gpu[cuda,cudnn]' brings them), or use --device cpu."
+            "'edgeformer[gpu]' brings them), or use --device cpu."
         )
     return session

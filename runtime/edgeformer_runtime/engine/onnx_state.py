@@ -119,6 +119,11 @@ class OnnxState:
             self._token = np.zeros(len(rows), np.int64)
             self._bindings.clear()
 
+    def bound(self, steps: int) -> None:
+        """Make room for ``steps`` steps rather than all that the model can make; called before the first one."""
+        self._tensors.bound(steps)
+        self._rebuild()
+
     def skip(self, length: int) -> None:
         """Continue as if ``length`` steps had been made, with arbitrary results. This tells whether the model can make
         its last steps without making all others."""

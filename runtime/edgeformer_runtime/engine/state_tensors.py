@@ -58,12 +58,18 @@ class StateTensors:
         self.sentences, self.beams = sentences, 1
         self.length = 0
         """Number of steps completed, which is the number of cache entries."""
+        self._has_caches = False
         self.max_length = max_length
-        self.capacity = min(FIRST_CAPACITY, max_length) if self.grows else max_length
-        """Capacity of in-place caches, in positions."""
+        self.bound(max_length)
         self._arrays: dict[str, NDArray[Any]] = {}
         self._nbytes: int | None = None
-        self._has_caches = False
+
+    def bound(self, steps: int) -> None:
+        """Reduce the maximum number of steps, unless caches exist."""
+        if not self._has_caches:
+            self.max_length = min(steps, self.max_length)
+            self.capacity = min(FIRST_CAPACITY, self.max_length) if self.grows else self.max_length
+            """Capacity of in-place caches, in positions."""
 
     def allocate(self) -> None:
         """Allocate empty caches before the first step, when the number of beams is known."""

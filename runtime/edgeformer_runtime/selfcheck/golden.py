@@ -266,8 +266,8 @@ def kernel_problems(translator: Translator, golden: Golden) -> list[str]:
         with Translator.open(bundle, engine="kernels", shortlist=shortlist) as kernels:
             _run_cases(kernels, cases, first, tolerance, outcome)
             if not shortlist:
-                pairs = [(case.source, case.ids) for case in cases if case.ids]
                 sessions = translator.session, kernels.session
+                pairs = [(case.source, case.ids or (translator.session.special.eos,)) for case in cases]
                 ours, theirs = (_token_scores(session, pairs) for session in sessions)
                 if (equal := float(np.mean(np.abs(ours - theirs) <= _ROUNDING))) < _MIN_EQUAL:
                     problems.append(

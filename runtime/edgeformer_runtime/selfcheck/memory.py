@@ -13,8 +13,8 @@ PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 def peak_memory_mb() -> float | None:
     """Return the peak resident memory of this process so far, in 10^6 bytes; ``None`` on Windows."""
     try:  # Linux's own figure; getrusage may report that of the parent process
-        status = (PROC / "self" / "status").read_text(encoding="ascii")
-        return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
+        status = (PROC / "self" / "status").read_text(encoding="utf-8", errors="replace")  # names may be any bytes
+        return int(status.partition("\nVmHWM:")[2].split()[0]) * 1024 / 1e6
     except (OSError, IndexError):
         pass
     try:
@@ -45,10 +45,10 @@ def _left_in_groups() -> Iterator[int]:
     """Yield what is left in each control group that this process is in, of version 1 or 2. Pages of files that were
     not used of late are reclaimed when memory is short, so they count as left."""
     try:
-        lines = (PROC / "self" / "cgroup").read_text(encoding="utf-8").splitlines()
+        lines = (PROC / "self" / "cgroup").read_bytes().decode(errors="surrogateescape").split("\n")
     except OSError:
         return
-    for _, controllers, path in (line.split(":", 2) for line in lines):
+    for _, controllers, path in (line.split(":", 2) for line in lines if line):
         if not controllers:
             root, names = CGROUPS, ("memory.max", "memory.current", "inactive_file")
         elif "memory" in controllers.split(","):

@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from hmac import compare_digest
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from threading import Lock
 
@@ -141,6 +141,14 @@ def client_behind(proxies: int, peer: str, forwarded: str) -> str:
             break
         client = address.strip()
     return client
+
+
+def network(address: str) -> str:
+    """What tells clients apart by their addresses: in IPv6, the first 64 bits, since one client has all addresses that
+    begin with them, unless they stand for an address of IPv4."""
+    if not is_address(address) or isinstance(parsed := ip_address(address), IPv4Address):
+        return address
+    return str(parsed.ipv4_mapped or IPv6Address(int(parsed) >> 64 << 64))
 
 
 def is_address(text: str) -> bool:

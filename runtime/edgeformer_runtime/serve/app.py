@@ -29,6 +29,9 @@ from edgeformer_runtime.serve.settings import ServeSettings
 from edgeformer_runtime.translator import Translator
 from edgeformer_runtime.workspace.workspace import Workspace
 
+ENGINE_THREADS = 64
+"""Threads of operators of all models, besides one for each; ONNX Runtime starts them for each of a model's graphs."""
+
 
 def make_workspace(settings: ServeSettings) -> Workspace:
     """Find the bundles of a server.
@@ -39,15 +42,17 @@ def make_workspace(settings: ServeSettings) -> Workspace:
     cpus = available_cpus() // (settings.workers * settings.batch.parallel)
 
     def open_translator(bundle: Bundle) -> Translator:
-        threads = settings.threads or useful_threads(bundle.nbytes, cpus)
+        most = min(cpus, 1 + ENGINE_THREADS // max(1, len(workspace.models())))
+        threads = settings.threads or useful_threads(bundle.nbytes, most)
         return Translator.open(bundle, device=settings.device, threads=threads)
 
-    return Workspace.of(
+    workspace = Workspace.of(
         settings.bundles,
         memory=settings.memory,
         open_translator=open_translator,
         trusted_keys=settings.trusted_keys or None,
     )
+    return workspace
 
 
 def make_context(settings: ServeSettings) -> Context:
@@ -104,7 +109,10 @@ def make_app(context: Context) -> Shell:
         with own_folder() if settings.files_folder is None else nullcontext(settings.files_folder) as folder:
             if settings.files:
                 context.files = StoredFiles(folder, settings.files_quota, settings.client_files_quota)
+                removal = asyncio.create_task(context.files.remove_old())
             yield
+            if settings.files:
+                removal.cancel()
             await asyncio.to_thread(context.service.close)
 
     pages = page.ROUTES if context.settings.page else []

@@ -1,4 +1,4 @@
-"""Dynamic batching: sentences of concurrent requests are translated together, in threads of each model.
+"""Dynamic batching: sentences of concurrent requests are translated together, in threads that all models share.
 
 A sentence gets the same translation in any batch, so that requests do not notice each other. Nor do they wait for each
 other for long, whatever their sentences are:
@@ -17,11 +17,11 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from threading import Condition, Lock, Thread
+from threading import Condition
 from typing import Self, TypeVar
 
 from edgeformer_runtime.decoding.batching import MAX_ROWS
@@ -151,13 +151,14 @@ class Batch:
 
 
 class Batcher:
-    """A model's queue and the threads that empty it.
+    """A model's queue, and the work that empties it.
 
     Args:
         model: its name.
         limits: sizes of batches and of the queue.
-        report: called after each batch, in one of the model's threads.
+        report: called after each batch, in one of the threads.
         watch: called with the number of sentences that wait, whenever it changes.
+        threads: threads that may be shared with other models; its own by default.
     """
 
     def __init__(
@@ -166,6 +167,7 @@ class Batcher:
         limits: BatchLimits = BatchLimits(),  # noqa: B008, is frozen
         report: Callable[[BatchReport], object] = lambda report: None,
         watch: Callable[[int], object] = lambda length: None,
+        threads: ThreadPoolExecutor | None = None,
     ) -> None:
         self._model, self._limits, self._report, self._watch = model, limits, report, watch
         self._tickets: dict[Future[list[Translation]], Ticket] = {}
@@ -174,25 +176,23 @@ class Batcher:
         self._is_closed = False
         self._is_shared = True
         """Whether the last batch was of several requests."""
-        self._turns, self._beginning = Turns(limits.parallel), Lock()
+        self._turns = Turns(limits.parallel)
         self._begun: list[Batch] = []
         """Batches in progress."""
+        self._is_beginning = False
+        """Whether a thread is about to begin a batch; one at a time, so that all sentences that wait are in it."""
         self._done = self._busy = 0.0
         """Sentences, and seconds while there were any, from :meth:`admit` to their translations; recent ones count
         more."""
         self._busy_since = 0.0
-        self._threads = [
-            Thread(target=self._work, name=f"translate {model} {number}", daemon=True)
-            for number in range(MAX_BATCHES * limits.parallel)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._most_begun = MAX_BATCHES * limits.parallel
+        self._threads = threads or ThreadPoolExecutor(self._most_begun, f"translate {model}")
 
     @property
     def queue_length(self) -> int:
         """Number of sentences that wait."""
         with self._changed:
-            return sum(ticket.waiting for ticket in self._tickets.values())
+            return self._waiting()
 
     def admit(self, count: int, seconds: float = math.inf) -> Ticket:
         """Let a request into the queue, before the work of preparing its sentences.
@@ -217,10 +217,10 @@ class Batcher:
                 raise QueueFullError(min(60, max(1, round(sum(sizes) * each))))
             return self._queued(count)
 
-    def admit_more(self, count: int) -> Ticket:
-        """Let more sentences of a request into the queue that was admitted before."""
+    def admit_more(self) -> Ticket:
+        """Let into the queue again what was admitted before, in case sentences of it are translated again."""
         with self._changed:
-            return self._queued(count)
+            return self._queued(0)
 
     def _queued(self, count: int) -> Ticket:
         ticket = Ticket(min(count, self._limits.max_sentences))
@@ -261,59 +261,56 @@ class Batcher:
             ticket.sentences, ticket.setting, ticket.positions = sentences, setting, positions
             if not sentences:
                 ticket.future.set_result([])
-            self._changed.notify_all()
             self._measure()
+            self._begin_soon()
         return ticket.future
 
     def close(self) -> None:
-        """Finish what is queued, and end the threads."""
+        """Finish what is queued."""
         with self._changed:
             self._is_closed = True
-            self._changed.notify_all()
-        for thread in self._threads:
-            thread.join()
+            self._begin_soon()
+            self._changed.wait_for(lambda: not (self._is_beginning or self._begun or self._waiting()))
 
     def _measure(self) -> None:
-        _call(self._watch, sum(ticket.waiting for ticket in self._tickets.values()))
+        _call(self._watch, self._waiting())
+
+    def _waiting(self) -> int:
+        return sum(ticket.waiting for ticket in self._tickets.values())
+
+    def _begin_soon(self) -> None:
+        """Have a thread begin a batch if one can begin. The lock must be held, after whatever may let one begin."""
+        self._changed.notify_all()
+        if not self._is_beginning and len(self._begun) < self._most_begun and self._ready():
+            with suppress(RuntimeError):  # if no further thread can start, one of the others takes what was submitted
+                self._threads.submit(self._work)
+                self._is_beginning = True
 
     def _work(self) -> None:
-        while batch := self._begin():
-            try:
-                self._translate(batch)
-            finally:
-                self._end(batch)
-
-    def _begin(self) -> Batch | None:
-        """Wait for sentences and for a turn, and take a batch; ``None`` after the last one. One thread at a time waits,
-        so that all sentences that wait are in one batch."""
-        with self._beginning:
-            while self._has_sentences():
-                self._turns.take(first=True)
-                with self._changed:
-                    if self._is_shared and not self._begun:
-                        self._changed.wait_for(self._is_full, timeout=self._limits.delay)
-                    if ready := self._ready():
-                        batch = Batch(self._parts(ready))
-                        self._is_shared = len(batch.parts) > 1
-                        self._begun.append(batch)
-                        for ticket, _ in batch.parts:
-                            ticket.batches += 1
-                        self._measure()
-                        return batch
-                self._turns.give()
-        return None
-
-    def _has_sentences(self) -> bool:
-        """Wait for sentences with which a batch can begin; false if there will not be any."""
+        """Take a turn and a batch, and translate it."""
+        self._turns.take(first=True)
         with self._changed:
-            while not self._ready():
-                if self._is_closed and not any(ticket.waiting for ticket in self._tickets.values()):
-                    return False
-                self._changed.wait()
-            return True
+            if self._is_shared and not self._begun:
+                self._changed.wait_for(self._is_full, timeout=self._limits.delay)
+            self._is_beginning, ready = False, self._ready()
+            if not ready:  # they were given up meanwhile
+                self._turns.give()
+                self._changed.notify_all()
+                return
+            batch = Batch(self._parts(ready))
+            self._is_shared = len(batch.parts) > 1
+            self._begun.append(batch)
+            for ticket, _ in batch.parts:
+                ticket.batches += 1
+            self._measure()
+            self._begin_soon()
+        try:
+            self._translate(batch)
+        finally:
+            self._end(batch)
 
     def _is_full(self) -> bool:
-        return self._is_closed or sum(ticket.waiting for ticket in self._tickets.values()) >= self._limits.max_sentences
+        return self._is_closed or self._waiting() >= self._limits.max_sentences
 
     def _end(self, batch: Batch) -> None:
         """End a batch, and count its sentences and its time, but not the time that others have counted before."""
@@ -325,7 +322,7 @@ class Batcher:
             since, self._busy_since = self._busy_since, time.monotonic()
             self._done = 0.8 * self._done + len(batch.positions)
             self._busy = 0.8 * self._busy + self._busy_since - since
-            self._changed.notify_all()
+            self._begin_soon()
 
     def _ready(self) -> list[Ticket]:
         """Requests of one setting with which a batch can begin, in the order of their turns."""
@@ -416,7 +413,7 @@ class Batcher:
         before, batch.spent = batch.spent, batch.spent + rows
         if before < PATIENCE <= batch.spent:
             with self._changed:
-                self._changed.notify_all()
+                self._begin_soon()
         if time.monotonic() - batch.turn_began >= TURN:
             self._turns.give_way()
             batch.turn_began = time.monotonic()

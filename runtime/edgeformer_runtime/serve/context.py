@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 
-from edgeformer_runtime.serve.access import Access
+from edgeformer_runtime.serve.access import Access, network
 from edgeformer_runtime.serve.errors import ApiError
 from edgeformer_runtime.serve.files.stored_files import StoredFiles
 from edgeformer_runtime.serve.metrics import Metrics
@@ -17,6 +17,8 @@ from edgeformer_runtime.serve.service import Service
 from edgeformer_runtime.serve.settings import ServeSettings
 
 Result = TypeVar("Result")
+LARGE_BODY = 16384
+"""Bytes from which on it takes longer to read a body than to let a thread do it."""
 
 
 @dataclass
@@ -69,9 +71,14 @@ async def finished(request: Request, work: Coroutine[Any, Any, Result], seconds:
         raise
 
 
+async def read_from(body: bytes, read: Callable[[bytes], Result]) -> Result:
+    """Read something from a body, a large one in a thread, so that other requests do not wait for it."""
+    return await asyncio.to_thread(read, body) if len(body) > LARGE_BODY else read(body)
+
+
 def client_of(request: Request) -> str:
-    """Address of the client."""
-    return request.client.host if request.client else ""
+    """What tells the client from others: its address, or that of its network."""
+    return network(request.client.host) if request.client else ""
 
 
 def bearer_token(request: Request) -> str:

@@ -26,7 +26,7 @@ from edgeformer_runtime.serve.context import Context
 from edgeformer_runtime.serve.errors import LOG
 from edgeformer_runtime.serve.metrics import FOLDER_VARIABLE, forget_process
 from edgeformer_runtime.serve.middleware import log_to_stderr
-from edgeformer_runtime.serve.protocol import Protocol
+from edgeformer_runtime.serve.protocol import SLICE, Protocol
 from edgeformer_runtime.serve.settings import ServeSettings
 
 RESTART_SECONDS = 1.0
@@ -49,9 +49,11 @@ ARENAS = 2
 GARBAGE = 10_000
 """Objects after which Python looks for garbage among the new ones. Most requests end before that, and those that wait
 are not looked at again and again."""
-TURNS = BACKLOG // ACCEPTED_AT_ONCE + 4
+MAX_HEAD = 16384
+"""Bytes of the address and the headers of a request."""
+TURNS = BACKLOG // ACCEPTED_AT_ONCE + 4 + MAX_HEAD // SLICE
 """Turns of the event loop after which all that had arrived at the first one has been read. A request on the last new
-connection needs four: to accept it, to set it up, to wait for data and to read them."""
+connection needs four to accept it, to set it up, to wait for data and to read them, and one for each further slice."""
 
 
 class Server(uvicorn.Server):
@@ -78,7 +80,7 @@ class Server(uvicorn.Server):
                     },
                 ),
                 ws="none",
-                h11_max_incomplete_event_size=2**16,
+                h11_max_incomplete_event_size=MAX_HEAD,
             )
         )
         self._context = context

@@ -5,25 +5,27 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Stop
 from edgeformer_runtime.errors import BundleError, OptionError
-from edgeformer_runtime.serve.batching import Batcher, BatchReport, ClosedError, Setting, Ticket
+from edgeformer_runtime.serve.batching import MAX_BATCHES, Batcher, BatchReport, ClosedError, Setting, Ticket
 from edgeformer_runtime.serve.files.document_process import SentDocument
 from edgeformer_runtime.serve.files.documents import Documents
 from edgeformer_runtime.serve.settings import ServeSettings
 from edgeformer_runtime.text import Plan, TextOptions, TextTranslation, TextTranslator
 from edgeformer_runtime.text.documents.document import Piece
 from edgeformer_runtime.text.options import Format
+from edgeformer_runtime.text.plan import Joining
 from edgeformer_runtime.text.results import distinct, plausible
 from edgeformer_runtime.text.segmentation import SentenceLimit
 from edgeformer_runtime.translation import Translation
@@ -32,12 +34,12 @@ from edgeformer_runtime.workspace.workspace import Hop, Workspace
 
 LARGE_TEXT = 20_000
 """Characters of a request from which on its texts are large; documents are, too."""
-OPENING_THREADS = 4
-"""Requests that open a model, or wait until it is open, at a time."""
-TEXTS = 4
+OPENING_THREADS = 8
+"""Models that are opened at a time."""
+BATCH_THREADS = 128
+"""Batches in progress of all models at a time, unless a single model may have more."""
+TEXT_THREADS = 3
 """Requests whose texts are split or joined at a time."""
-TEXT_THREADS = 8
-"""These, and requests that wait for sentences that are translated again."""
 LARGE_TEXT_THREADS = 1
 """The same for large texts. As they take long, and Python runs one thread at a time, each slows down the others."""
 
@@ -83,6 +85,12 @@ class StreamedText(msgspec.Struct):
 Streamed = StreamedToken | StreamedText
 
 
+Texts = list[list[TextTranslation]]
+"""For each text, its translations, best first."""
+Work = Joining[Texts]
+"""What is done to texts before, between and after the translations of their sentences."""
+
+
 class Service:
     """Translates texts with the models of a workspace.
 
@@ -102,12 +110,15 @@ class Service:
         watch: Callable[[str, int], object] = lambda model, length: None,
     ) -> None:
         self.workspace = workspace
+        workspace.close_translator = lambda translator: threading.Thread(target=translator.close).start()
         self._settings, self._report, self._watch = settings, report, watch
         self.documents = Documents(settings.workers)
         self._batchers: dict[str, Batcher] = {}
-        self._openers: dict[str, ThreadPoolExecutor] = {}
-        """Open each model, so that requests for other models do not wait for it."""
-        self._splitting = threading.Semaphore(TEXTS)
+        most = MAX_BATCHES * settings.batch.parallel
+        self._batches = ThreadPoolExecutor(max(BATCH_THREADS, most), "translate")
+        self._openers = ThreadPoolExecutor(OPENING_THREADS, "open")
+        self._opening = defaultdict[str, asyncio.Lock](asyncio.Lock)
+        """Of each model, so that only one thread opens it, and requests for other models do not wait for it."""
         self._texts = ThreadPoolExecutor(TEXT_THREADS, "texts")
         self._large_texts = ThreadPoolExecutor(LARGE_TEXT_THREADS, "large-texts")
         self._streams = ThreadPoolExecutor(settings.max_streams, "stream")
@@ -137,7 +148,7 @@ class Service:
             raise OptionError(f"The model `{model.name}` does not translate from `{source}` to `{target}`.")
         return (Hop(model.name, source, target),)
 
-    async def translate(self, job: Job) -> list[list[TextTranslation]]:
+    async def translate(self, job: Job) -> Texts:
         """Translate texts.
 
         Returns:
@@ -210,7 +221,7 @@ class Service:
         """Finish what is queued, and close all models."""
         for batcher in self._batchers.values():
             batcher.close()
-        for executor in (self._texts, self._large_texts, self._streams, *self._openers.values()):
+        for executor in (self._texts, self._large_texts, self._streams, self._openers, self._batches):
             executor.shutdown()
         self.workspace.close()
 
@@ -224,7 +235,7 @@ class Service:
     async def _best(self, hop: Hop, job: Job) -> list[str]:
         return [ranks[0].text for ranks in await self._hop(hop, job)]
 
-    async def _hop(self, hop: Hop, job: Job) -> list[list[TextTranslation]]:
+    async def _hop(self, hop: Hop, job: Job) -> Texts:
         """Split texts, translate their sentences in batches, and join them, all with the same model; see
         :meth:`translate`. Begin again with the bundle that is on disk now if it is replaced at this moment, so that the
         old one lacks a file that is not open yet."""
@@ -238,44 +249,44 @@ class Service:
                             raise
         raise AssertionError("unreachable")
 
-    async def _translated(
-        self, hop: Hop, translator: Translator, ticket: Ticket, job: Job
-    ) -> list[list[TextTranslation]]:
-        texts = TextTranslator(translator.with_languages(hop.source, hop.target), job.text_options)
-        decoding = self._decoding(texts, job.changes)
+    async def _translated(self, hop: Hop, translator: Translator, ticket: Ticket, job: Job) -> Texts:
         if job.format == "html":
             job = replace(job, texts=[await self._read(text) for text in job.texts])
-        is_small = sum(len(text) if isinstance(text, str) else LARGE_TEXT for text in job.texts) < LARGE_TEXT
-        run = partial(asyncio.get_running_loop().run_in_executor, self._texts if is_small else self._large_texts)
-        setting, batcher = Setting(translator, hop.source, hop.target, decoding), self._batcher(hop.model)
-        gone, tickets = threading.Event(), ExitStack()
+        size = sum(len(text) if isinstance(text, str) else LARGE_TEXT for text in job.texts)
+        size += sum(map(len, glossary)) if isinstance(glossary := job.text_options.glossary, Mapping) else 0
+        run = partial(
+            asyncio.get_running_loop().run_in_executor, self._texts if size < LARGE_TEXT else self._large_texts
+        )
+        gone, batcher = threading.Event(), self._batcher(hop.model)
         stop = Stop(gone.is_set)
+        begun: tuple[Work, Setting] | None = None
 
-        def split() -> tuple[list[Plan], Future[list[Translation]]]:
-            with self._splitting:
-                plans = self._split(texts, job, stop)
-                return plans, batcher.submit([each for plan in plans for each in plan.sentences], setting, ticket)
+        def begin() -> tuple[Work, Setting]:
+            texts = TextTranslator(translator.with_languages(hop.source, hop.target), job.text_options)
+            decoding = self._decoding(texts, job.changes)
+            work = _work(self._split(texts, job, stop), decoding, stop)
+            return work, Setting(translator, hop.source, hop.target, decoding)
 
-        def join(translations: Sequence[Translation]) -> list[list[TextTranslation]]:
-            with self._splitting:
-                return _joined(plans, translations, decoding, stop, again)
-
-        def again(sentences: Sequence[str]) -> list[Translation]:
-            more = tickets.enter_context(batcher.admit_more(len(sentences)))
-            stop.check()  # or nobody might give the ticket up
-            future = batcher.submit(sentences, setting, more)
-            self._splitting.release()  # for others
+        def advance(ticket: Ticket, translations: Sequence[Translation] | None) -> Future[list[Translation]] | Texts:
+            nonlocal begun
             try:
-                return future.result()
-            finally:
-                self._splitting.acquire()
+                work, setting = begun = begun or begin()
+                sentences = next(work) if translations is None else work.send(translations)
+            except StopIteration as end:
+                return cast(Texts, end.value)
+            return batcher.submit(sentences, setting, ticket)
 
+        translations: Sequence[Translation] | None = None
         try:
-            plans, future = await run(split)
-            return await run(join, await asyncio.wrap_future(future))
+            while True:
+                with ticket:  # all that is queued is this coroutine's, which gives it up however it ends
+                    step = await run(advance, ticket, translations)
+                    if not isinstance(step, Future):
+                        return step
+                    translations = await asyncio.wrap_future(step)
+                ticket = batcher.admit_more()
         finally:
             gone.set()
-            tickets.close()
 
     async def _read(self, text: str | Piece) -> str | Piece:
         """What there is to translate of a large text in HTML: it is read as documents are, in another process, since
@@ -287,16 +298,20 @@ class Service:
 
     @asynccontextmanager
     async def _leased(self, model: str) -> AsyncIterator[Translator]:
-        """Use a model, which is opened in a thread of its own if necessary. Whoever waits for a translation leases its
-        model; a batch that nobody waits for may find it closed."""
+        """Use a model, which is opened in a thread if necessary. Whoever waits for a translation leases its model; a
+        batch that nobody waits for may find it closed."""
         if (lease := self.workspace.lease_open(model)) is not None:
             with lease as translator:
                 yield translator
             return
-        if model not in self._openers:
-            self._openers[model] = ThreadPoolExecutor(OPENING_THREADS, f"open {model}")
-        stack, run = ExitStack(), asyncio.get_running_loop().run_in_executor
-        opening = run(self._openers[model], stack.enter_context, self.workspace.lease(model))
+        stack, run, lock = ExitStack(), asyncio.get_running_loop().run_in_executor, self._opening[model]
+        await lock.acquire()
+        try:
+            opening = run(self._openers, stack.enter_context, self.workspace.lease(model))
+        except RuntimeError:  # no thread can start
+            lock.release()
+            raise
+        opening.add_done_callback(lambda _: lock.release())
         try:
             yield await asyncio.shield(opening)
         finally:  # which may come while the model is still being opened
@@ -305,7 +320,7 @@ class Service:
     def _batcher(self, model: str) -> Batcher:
         if model not in self._batchers:
             watch = partial(self._watch, model)
-            self._batchers[model] = Batcher(model, self._settings.batch, self._report, watch)
+            self._batchers[model] = Batcher(model, self._settings.batch, self._report, watch, self._batches)
         return self._batchers[model]
 
     def _decoding(self, translator: TextTranslator, changes: Mapping[str, Any]) -> DecodeOptions:
@@ -343,23 +358,20 @@ class Service:
         ]
 
 
-def _joined(
-    plans: Sequence[Plan],
-    translations: Sequence[Translation],
-    decoding: DecodeOptions,
-    stop: Stop,
-    again: Callable[[Sequence[str]], Sequence[Translation]],
-) -> list[list[TextTranslation]]:
-    """Join the best hypotheses of all sentences, then the second best, and so on."""
-    remaining = iter(translations)
+def _work(plans: Sequence[Plan], decoding: DecodeOptions, stop: Stop) -> Work:
+    """Ask for the translations of all sentences, and join the best hypothesis of each, then the second best, and so
+    on."""
+    remaining = iter((yield [sentence for plan in plans for sentence in plan.sentences]))
     results = []
     for plan in plans:
         own = [next(remaining) for _ in plan.sentences]
         if decoding.return_alternatives:
             own = list(map(plausible, own))
         ranks = max((len(translation.hypotheses) for translation in own), default=1)
-        of_rank = ([_ranked(translation, rank) for translation in own] for rank in range(max(1, ranks)))
-        results.append(distinct(plan.join(chosen, decoding, stop, again) for chosen in of_rank))
+        joined = []
+        for rank in range(max(1, ranks)):
+            joined.append((yield from plan.joining([_ranked(translation, rank) for translation in own], stop)))  # noqa: PERF401
+        results.append(distinct(joined))
     return results
 
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from edgeformer_runtime.text.surface import lowered
+from edgeformer_runtime.text.surface import UNSPACED, lowered
 
 Span = tuple[int, int]
 """First character, and the one after the last."""
-UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-"""Scripts whose words have no space between them."""
 LETTER = re.compile(rf"(?![{UNSPACED}])\w")
 """A letter or digit of a script whose words have spaces between them."""
+ACCENTS = "".join(chr(code) for code in range(0x300, 0x3100) if unicodedata.category(chr(code))[0] == "M")
+"""Accents, vowel signs and the like, which continue the word before."""
 UNREAD = re.compile("[\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
 """What models are not given, since they would read letters into it: soft hyphens, word joiners, and marks of direction,
 which libraries of messages put around names and numbers."""
@@ -110,6 +111,13 @@ class Block:
     def plain(cls, text: str) -> Block:
         """A block of plain text."""
         return cls(text, text)
+
+
+def whole_words(pattern: str, joint: str = "") -> str:
+    """A pattern limited to whole words, which signs of ``joint`` may join; without limits in scripts without spaces."""
+    joined = rf"(?:{LETTER.pattern}|[\u200c\u200d{ACCENTS}{joint}])"
+    before, after = rf"(?:(?<!{joined})|(?=[{UNSPACED}]))", rf"(?:(?!{joined})|(?<=[{UNSPACED}])(?![{ACCENTS}]))"
+    return f"{before}{pattern}{after}"
 
 
 def overlapping(items: Sequence[Item], start: int, end: int) -> Sequence[Item]:

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from edgeformer_runtime.errors import DataError
-from edgeformer_runtime.text.block import Block, Item, overlapping
+from edgeformer_runtime.text.block import LETTER, Block, Item, overlapping, whole_words
 
 
 class Glossary:
     """Terms of the source language and their translations. Immutable.
 
-    A term is found as a whole word or words, in the case in which it is written, capitalized or in capitals.
+    A term is found as a whole word or words, in the case in which it is written, capitalized or in capitals; in scripts
+    without spaces between words, wherever it is written.
 
     Args:
         terms: the translation of each term.
@@ -36,7 +37,7 @@ class Glossary:
         longest_first = sorted(self._translations, key=len, reverse=True)
         alternatives = "|".join(re.escape(term).replace(r"\ ", r"\s+") for term in longest_first)
         # Something matches everywhere, so that a search does not hold up all other threads until the end of the text.
-        pattern = rf"(?<![\w-])(?P<term>{alternatives})(?![\w-])|[\w-]{{1,64}}|(?s:.)"
+        pattern = rf"{whole_words(f'(?P<term>{alternatives})', '-')}|(?:{LETTER.pattern}|-){{1,64}}|(?s:.)"
         self._pattern = re.compile(pattern) if alternatives else None
 
     def __repr__(self) -> str:

@@ -6,12 +6,20 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeformer_runtime.text.block import LETTER, Item, Span
+from edgeformer_runtime.text.block import LETTER, Item, Span, whole_words
+from edgeformer_runtime.text.numbers.formats import base_code
 from edgeformer_runtime.text.words import AlignedSentence, Shares, Word, joined, replaced
+
+_CLOSING, _OPENING = ",.;:!?…)]}،؛؟、。，．：；！？）】」』》", "([{¿¡„‚（【「『《"
+"""Signs without a space before them, and without one after them."""
+_SIGNS = f"{_CLOSING}{_OPENING}\"'“”‘’«»‹›/-–—"
+_APART = ";:!?«»‹›"
+"""Signs that French sets apart."""
 
 
 def copied(items: Sequence[Item], text: str) -> bool:
@@ -91,7 +99,7 @@ def _found(items: Sequence[Item], text: str, sentence: AlignedSentence | None = 
     found: dict[Item, Span] = {}
     for item in sorted(items, key=lambda item: item.is_term):
         if item.is_term:
-            pattern = rf"(?<!\w){re.escape(item.text)}(?!\w)"
+            pattern = whole_words(re.escape(item.text))
         else:
             pattern = r"\s*".join(re.escape(character) for character in item.text if not character.isspace())
             before = r"(?<!\d)" if item.text[:1].isdigit() else ""  # not part of a longer number
@@ -145,3 +153,28 @@ def _inserted(sentence: AlignedSentence, item: Item, text: str, start: int) -> A
         is_apart = after.isspace() or not gap or (is_word and not after.isalnum())
         new.append(replace(following, space=kept or (" " if following.text[:1].isalnum() and is_apart else "")))
     return replaced(sentence, gap, gap + 1, new)
+
+
+def spaced(sentence: AlignedSentence, text: str, span: Span, language: str) -> AlignedSentence:
+    """Write placeholders and their neighbors with the space that belongs between them: that of the source beside the
+    same sign, or else none before a comma and inside brackets; words do not join them."""
+    words, apart = sentence.words.copy(), _APART if base_code(language) == "fr" else ""
+    for index, (left, right) in enumerate(pairwise(sentence.words), 1):
+        if left.origin:
+            beside, sign, bound = text[left.origin[1] : span[1]], right.text[:1], _CLOSING
+        elif right.origin:
+            beside, sign, bound = text[span[0] : right.origin[0]][::-1], left.text[-1:], _OPENING
+        else:
+            continue
+        is_same = sign == beside.lstrip()[:1] and sign in _SIGNS
+        is_joint = LETTER.match(sign) or (left.origin and right.origin)
+        is_name = sign == "." and any(
+            word.text[0].isalnum() and not word.space for word in words[index + 1 : index + 2]
+        )
+        if sign in apart or is_name:  # such as ".NET"
+            continue
+        if beside[:1].isspace() and (is_same or is_joint):
+            words[index] = replace(right, space=right.space or " ")
+        elif is_same or sign in bound:
+            words[index] = replace(right, space="")
+    return replace(sentence, words=words)

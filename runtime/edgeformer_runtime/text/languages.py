@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from functools import cache
 from importlib.util import find_spec
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 
 from edgeformer_runtime.errors import ConfigError, OptionError, missing_package
 from edgeformer_runtime.text.block import Block
+from edgeformer_runtime.text.numbers.formats import base_code
 from edgeformer_runtime.text.protected import protected_items
 
 _READ_CHARACTERS = 4096
@@ -55,7 +55,7 @@ def detect_languages(text: str, among: Collection[str] = ()) -> list[Detected]:
     ranked: Sequence[tuple[str, float]] = identifier.rank(text)
     if not among:
         return [Detected(language, float(probability)) for language, probability in ranked]
-    codes = {re.split("[-_]", code)[0]: code for code in among}
+    codes = {base_code(code): code for code in among}
     kept = [(codes[language], float(probability)) for language, probability in ranked if language in codes]
     if not kept:
         raise OptionError(f"None of the languages {', '.join(sorted(among))} can be detected.")

@@ -29,7 +29,7 @@ class TextOptions:
     capitals. ``auto``: lowercase if capitals take at least a tenth more tokens."""
     match_surface: bool = True
     """Remove a period that ends a translation but not its source, add final punctuation that was lost, and begin with a
-    capital where the source does. In German, capitals stay as they are."""
+    capital where the source does."""
     add_period: bool = True
     """Give the model a period after a sentence without final punctuation if it needs one, as its bundle says, and
     remove that of the translation."""

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer_runtime.text.block import LETTER, Block, Item, Span, Tag
-from edgeformer_runtime.text.items import best_gap, best_run, restored
+from edgeformer_runtime.text.items import best_gap, best_run, restored, spaced
 from edgeformer_runtime.text.words import AlignedSentence, Shares, Word
 
 _FREE, _FIXED = -1, -2
@@ -96,7 +96,7 @@ def inner_tags(block: Block, start: int, end: int) -> set[int]:
 
 
 def with_tags(
-    sentence: AlignedSentence, block: Block, chosen: Iterable[int], span: Span
+    sentence: AlignedSentence, block: Block, chosen: Iterable[int], span: Span, language: str = ""
 ) -> tuple[str, AlignedSentence, list[Span]]:
     """Write a translation with tags.
 
@@ -105,6 +105,7 @@ def with_tags(
         block: the block, which says how text is written.
         chosen: its tags that belong to the sentence.
         span: characters of the sentence in the block.
+        language: language code of the translation.
 
     Returns:
         What is written, the translation with its words in that order, and the characters of each word.
@@ -121,6 +122,7 @@ def with_tags(
         sentence = restored(sentence, kept, block.text, span[0], without=kept)
         inner = {tag for node in wordless for tag in range(node.order + 1, block.tags[node.order].partner or 0)}
         tags = [tag for tag in tags if tag not in inner]
+    sentence = spaced(sentence, block.text, span, language)
     parts = list(_written(sentence.words, root))
     texts = [_text(part, block) for part in parts]
     _write_spares(parts, texts)

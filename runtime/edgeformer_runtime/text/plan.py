@@ -14,10 +14,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Stop
@@ -31,13 +30,14 @@ from edgeformer_runtime.text.numbers.items import corrected, number_items, targe
 from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.placement import with_tags
 from edgeformer_runtime.text.results import SentenceTranslation, TextTranslation, TranslatedWord
-from edgeformer_runtime.text.surface import Finish, finish
+from edgeformer_runtime.text.surface import Finish, finish, repaired
 from edgeformer_runtime.text.words import AlignedSentence, aligned
 from edgeformer_runtime.translation import TextHypothesis, Translation
 from edgeformer_runtime.translator import AnyTranslator, Translator
 
-Translate = Callable[[Sequence[str]], Sequence[Translation]]
-"""Translates sentences."""
+Result = TypeVar("Result")
+Joining = Generator[list[str], Sequence[Translation], Result]
+"""Yields sentences to translate again, and receives their translations."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,8 @@ class _Outcome:
     """Numbers that the model did not read, to be placed among them."""
     wrong: Differences = field(default_factory=Differences)
     """Numbers that are not those of its source."""
+    is_damaged: bool = False
+    """Whether tokens of the translation do not make a character."""
 
     @property
     def best(self) -> TextHypothesis:
@@ -96,8 +98,7 @@ class Plan:
     """The sentences of a text, and the way to make a translated text from their translations.
 
     Args:
-        translator: the translator, which :meth:`join` asks for attention weights, and for another translation where a
-            placeholder was not copied.
+        translator: the translator, which is asked for attention weights, and by :meth:`join` for other translations.
         parts: the text in order: text to copy, and blocks.
         options: how to make the text.
     """
@@ -116,37 +117,55 @@ class Plan:
         translations: Sequence[Translation],
         decoding: DecodeOptions | None = None,
         stop: Stop | None = None,
-        again: Translate | None = None,
     ) -> TextTranslation:
-        """Make the translated text.
+        """Make the translated text, and translate sentences again where :meth:`joining` asks for it.
 
         Args:
             translations: the translation of each of :attr:`sentences`.
-            decoding: options to translate sentences again with, without placeholders that were not copied.
+            decoding: options to translate sentences again with.
             stop: gives the text up before it is complete.
-            again: translates sentences again, rather than this translator with these options.
+
+        Raises:
+            InputError, OptionError, StoppedError: see :meth:`joining`.
+        """
+        stop = stop or Stop()
+        steps, answer = self.joining(translations, stop), None
+        while True:
+            try:
+                sentences = next(steps) if answer is None else steps.send(answer)
+            except StopIteration as end:
+                return cast(TextTranslation, end.value)
+            answer = self._translator.translate(sentences, decoding, timeout=stop.seconds_left, cancel=stop.cancel)
+
+    def joining(self, translations: Sequence[Translation], stop: Stop) -> Joining[TextTranslation]:
+        """Make the translated text step by step.
+
+        Args:
+            translations: the translation of each of :attr:`sentences`.
+            stop: gives the text up before it is complete.
+
+        Yields:
+            Sentences to translate again, such as those whose placeholders were not copied, without these; it must be
+            sent their translations.
 
         Raises:
             InputError: one could not be translated.
             OptionError: there is not one translation per sentence.
             StoppedError: the text was given up.
         """
-        stop = stop or Stop()
         stop.check()
         if len(translations) != len(self._planned):
             raise OptionError(
                 f"There must be one translation per sentence, {len(self._planned):,}, but there are "
                 f"{len(translations):,}."
             )
-        if again is None:
-            again = partial(self._translator.translate, options=decoding, timeout=stop.seconds_left, cancel=stop.cancel)
-        outcomes = self._outcomes(translations, again)
+        outcomes = yield from self._outcomes(translations)
         if self._options.check_numbers:
-            outcomes = self._with_numbers(outcomes, again)
+            outcomes = yield from self._with_numbers(outcomes)
         stop.check()
-        return _Writer(iter(outcomes), self._options).text(self._parts)
+        return _Writer(iter(outcomes), self._options, self._translator.languages[1]).text(self._parts)
 
-    def _outcomes(self, translations: Sequence[Translation], again: Translate) -> list[_Outcome]:
+    def _outcomes(self, translations: Sequence[Translation]) -> Joining[list[_Outcome]]:
         """Translations, without placeholders where the model did not copy them."""
         # A model may change or lose a placeholder. Such a sentence is translated again, all of them in one batch,
         # from a reading without its placeholders, which are put among its words below.
@@ -157,13 +176,17 @@ class Plan:
             for index, (planned, translation) in enumerate(zip(self._planned, translations, strict=True))
             if planned.bare is not None and not copied(planned.items, translation.text)
         }
-        for index, translation in zip(bare, _translated(list(bare.values()), again), strict=True):
+        for index, translation in zip(bare, (yield from _again(list(bare.values()))), strict=True):
             chosen[index], readings[index] = translation, bare[index]
         outcomes = [self._finished(*pair) for pair in zip(self._planned, readings, chosen, strict=True)]
         has_details = self._options.word_details
         return self._aligned(outcomes, lambda planned: bool(planned.items or planned.tags or has_details))
 
     def _finished(self, planned: PlannedSentence, reading: Reading, translation: Translation) -> _Outcome:
+        text = repaired(reading.text, translation.text)
+        if is_damaged := text != translation.text:
+            best = replace(translation.best, text=text)
+            translation = replace(translation, hypotheses=(best, *translation.hypotheses[1:]))
         change = finish(
             reading.text.removesuffix(reading.mark),
             translation.text,
@@ -173,9 +196,9 @@ class Plan:
             repeats=self._options.max_repeats,
             is_marked=bool(reading.mark),
         )
-        return _Outcome(planned, reading, translation, change)
+        return _Outcome(planned, reading, translation, change, is_damaged=is_damaged)
 
-    def _with_numbers(self, outcomes: Sequence[_Outcome], again: Translate) -> list[_Outcome]:
+    def _with_numbers(self, outcomes: Sequence[_Outcome]) -> Joining[list[_Outcome]]:
         """Outcomes with the numbers of their sources; what is wrong even so is noted.
 
         A number that the model changed is put in place of what it became. Where that is not certain, the sentence is
@@ -195,7 +218,7 @@ class Plan:
         left = [index for index in wrong if chosen[index].wrong.count]
         numbers = [tuple(self._number_items(chosen[index], with_sign=True)) for index in left]
         readings = [_without_more(chosen[index], items) for index, items in zip(left, numbers, strict=True)]
-        translations = _translated(readings, again)
+        translations = yield from _again(readings)
         retried = [
             replace(self._finished(chosen[index].planned, reading, translation), numbers=items)
             for index, reading, translation, items in zip(left, readings, translations, numbers, strict=True)
@@ -257,15 +280,15 @@ def has_attention(translator: AnyTranslator) -> bool:
     return isinstance(translator.session, BundleSession) and translator.session.bundle.has_attention
 
 
-def _translated(readings: Sequence[Reading], translate: Translate) -> Sequence[Translation]:
-    return translate([reading.text for reading in readings]) if readings else []
+def _again(readings: Sequence[Reading]) -> Joining[Sequence[Translation]]:
+    return (yield [reading.text for reading in readings]) if readings else []
 
 
 class _Writer:
     """Writes the translated text, and notes where each sentence is."""
 
-    def __init__(self, results: Iterator[_Outcome], options: TextOptions) -> None:
-        self._results, self._options = results, options
+    def __init__(self, results: Iterator[_Outcome], options: TextOptions, language: str) -> None:
+        self._results, self._options, self._language = results, options, language
         self._written: list[str] = []
         self._length = 0
         self._sentences: list[SentenceTranslation] = []
@@ -285,7 +308,8 @@ class _Writer:
 
     def _block(self, planned: PlannedBlock) -> None:
         attributes = {
-            raw: _Writer(self._results, self._options).text(parts).text for raw, parts in planned.attributes.items()
+            raw: _Writer(self._results, self._options, self._language).text(parts).text
+            for raw, parts in planned.attributes.items()
         }
         block = _rewritten(planned.block, attributes)
         offset = tag = 0  # the first character and the first tag that are not written yet
@@ -307,7 +331,7 @@ class _Writer:
             else:  # copy what has no words, and sentences that the model leaves out: their elements would be empty
                 first = next((t for t in range(tag, len(block.tags)) if block.tags[t].offset >= offset), None)
                 tag = self._copy(block, *span, tag, first)
-            self._note(block, span, start, *note)
+            self._note(block, span, start, *note, is_damaged=outcome is not None and outcome.is_damaged)
         # 3. Copy what is behind the last sentence.
         self._copy(block, offset, len(block.text), tag, None)
 
@@ -318,16 +342,17 @@ class _Writer:
             self._write(block.escape(outcome.finish.apply(outcome.best.text)))
             return ()
         shown = [replace(word, raw=attributes.get(word.raw or "", word.raw)) for word in sentence.words]
-        text, sentence, spans = with_tags(replace(sentence, words=shown), block, planned.tags, planned.span)
+        sentence = replace(sentence, words=shown)
+        text, sentence, spans = with_tags(sentence, block, planned.tags, planned.span, self._language)
         self._write(text)
         return _details(sentence, planned.block, planned.span[0], spans) if self._options.word_details else ()
 
-    def _note(self, block: Block, span: Span, start: int, *translated: Any) -> None:
+    def _note(self, block: Block, span: Span, start: int, *translated: Any, is_damaged: bool) -> None:
         source = block.origin(span[0]), block.origin(span[1])
         sentence = SentenceTranslation(source, (start, self._length), *(translated or (None,)))
         least = self._options.min_confidence
         is_doubtful = sentence.confidence is not None and least is not None and sentence.confidence < least
-        self._sentences.append(replace(sentence, is_doubtful=is_doubtful))
+        self._sentences.append(replace(sentence, is_doubtful=is_doubtful or is_damaged))
 
     def _copy(self, block: Block, start: int, end: int, first: int, last: int | None) -> int:
         """Copy characters, and the tags from ``first`` up to ``last`` before and between them; return ``last``."""

@@ -18,6 +18,7 @@ from itertools import islice
 from edgeformer_runtime.decoding.requests import Stop
 from edgeformer_runtime.errors import OptionError, missing_package
 from edgeformer_runtime.text.block import UNREAD, Item, Span, inside, overlapping
+from edgeformer_runtime.text.numbers.formats import base_code
 
 Count = Callable[[list[str]], list[int]]
 """Returns the number of tokens of each text."""
@@ -88,7 +89,7 @@ def sentence_spans(text: str, language: str = "", limit: SentenceLimit | None = 
     spans: list[Span] = []
     limit, count = limit or SentenceLimit(), 0
     segment = segmenter()
-    code = re.split("[-_]", language)[0] or "en"
+    code = base_code(language) or "en"
     for line in _LINE.finditer(text):
         # The mark of a list item or a quotation is not part of its first sentence.
         start, end = line.span()

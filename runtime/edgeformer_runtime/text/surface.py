@@ -3,55 +3,84 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 
-_FINAL = re.compile(r"[.!?。！？…।؟]+[\"'”’»)\]]*$")
+from edgeformer_runtime.text.numbers.formats import base_code
+
+_MARK = (
+    r"[.!?\u0589\u061d-\u061f\u06d4\u0700-\u0702\u07f9\u0837\u0839\u083d\u083e\u0964\u0965\u0f0d-\u0f11\u104a\u104b"
+    r"\u1362\u1367\u1368\u166e\u1735\u1736\u17d4\u17d5\u1803\u1809\u1944\u1945\u1aa8-\u1aab\u1b4e\u1b4f"
+    r"\u1b5a\u1b5b\u1b5e\u1b5f\u1b7d-\u1b7f\u1c3b\u1c3c\u1c7e\u1c7f\u2024\u2026\u203c\u203d\u2047-\u2049"
+    r"\u2cf9-\u2cfb\u2e2e\u2e3c\u2e53\u2e54\u2e60\u2e61\u3002\ua4ff\ua60e\ua60f\ua6f3\ua6f7\ua876\ua877"
+    r"\ua8ce\ua8cf\ua92f\ua9c8\ua9c9\uaa5d-\uaa5f\uaaf0\uaaf1\uabeb\ufe12\ufe15\ufe16\ufe52\ufe56\ufe57\uff01"
+    r"\uff0e\uff1f\uff61]"
+)
+"""A mark that ends a sentence: Unicode's property Sentence_Terminal below U+10000, the ellipsis, the Tibetan shad."""
+CLOSING = "\"'”’»“‘«›)\\]」』）】》〉］｣"
+"""Quotation marks and brackets that may follow it."""
+_FINAL = re.compile(rf"(?<!{_MARK})(?:{_MARK}|(?<=[\u0370-\u03ff\u1f00-\u1fff])[;\u037e])+[{CLOSING}]*$")
+"""Final punctuation; after a Greek letter, a semicolon is a question mark."""
+_UNMARKED = re.compile(rf"[\u0e00-\u0eff][{CLOSING}]*$")
+"""The end of a sentence in Thai or Lao, which write no period."""
 _ELLIPSIS = re.compile(r"\.{3,}|…+")
+_LANGUAGES = (
+    "am ti|።|፧|!, ar fa|.|؟|!, as bn hi ne or pa sa|।|?|!, bo|།|?|!, el|.|;|!, fr|.|\u00a0?|\u00a0!, hy|։|?|!, "
+    "ja zh|。|？|！, km|។|?|!, lo th||?|!, my|။|?|!, ur|۔|؟|!"
+)
+"""Languages whose period, question and exclamation mark differ from those of English."""
 _MARKS = {
-    "ar": {"?": "؟"},
-    "bn": {".": "।"},
-    "el": {"?": ";"},
-    "fa": {"?": "؟"},
-    "fr": {"?": "\u00a0?", "!": "\u00a0!"},
-    "hi": {".": "।"},
-    "ja": {".": "。", "?": "？", "!": "！"},
-    "ur": {".": "۔", "?": "؟"},
-    "zh": {".": "。", "?": "？", "!": "！"},
+    code: dict(zip(".?!", marks, strict=True))
+    for codes, *marks in (line.split("|") for line in _LANGUAGES.split(", "))
+    for code in codes.split()
 }
-"""Final punctuation where it differs from that of English."""
-_NOUNS_IN_CAPITALS = ("de", "deu", "lb", "ltz")
-"""Languages in which the first letter depends on the word."""
-_UNIFORM = {"。": ".", "！": "!", "？": "?", "।": ".", "؟": "?", "۔": "."}
+_QUESTIONS = "?;\u037e؟፧᥅⁇⁈⁉‽⳺⳻⸮⹔꘏꛷︖﹖？"
+_EXCLAMATIONS = "!߹᥄‼⹓︕﹗！"
 _COPIES = re.compile(r"(\w[^\n]{0,80}?)(?:[\s,]+\1){2,}[.!?,]*", re.IGNORECASE)
 _SEPARATORS = re.compile(r"[\s,]+")
 _REPEATED = re.compile(r"(.{1,80}?)\1{2,}[.!?]*", re.IGNORECASE)
 """Text without separators that consists of copies."""
 _ABBREVIATION = re.compile(r"(?:\w\.\w?|\betc|\bvs|\bNr|\bno|\bSt|\bMr|\bDr|\bCo|\bInc|\bLtd)\.$", re.IGNORECASE)
+_LOST = re.compile("\ufffd+")
 _SEARCHED = 2000
 """Characters at the end of a text in which copies are searched for."""
 _LETTERS = re.compile(r"[^\W\d_]+")
+UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+"""Scripts whose words have no space between them."""
 MIN_CAPITALS = 6
 """Text with fewer letters may be an acronym."""
 
 
-_ENDS = re.compile(r"[^\W_][\"'”’»)\]]*$")
-"""The end of a sentence without final punctuation."""
-
-
 def period(language: str) -> str:
-    """The period of a language."""
-    return _MARKS.get(re.split("[-_]", language)[0], {}).get(".", ".")
+    """The period of a language; empty if it has none."""
+    return _MARKS.get(base_code(language), {}).get(".", ".")
 
 
 def lacks_period(text: str) -> bool:
     """Return whether a sentence ends with a word or number."""
-    return _ENDS.search(text[-8:]) is not None
+    return _ends_with_word(text.rstrip(CLOSING.replace("\\", "")))
+
+
+def _ends_with_word(text: str) -> bool:
+    """Return whether a text ends with a letter, with its vowel signs and accents, or a digit."""
+    return unicodedata.category(text[-1:] or " ")[0] in "LMN"
 
 
 def without_final_punctuation(text: str) -> str:
     """A sentence without the punctuation at its end, and the spaces before that."""
     found = _FINAL.search(text)
     return text[: found.start()].rstrip() if found else text
+
+
+def repaired(source: str, text: str) -> str:
+    """A translation without U+FFFD, which stands for a character that its tokens do not complete, unless its source has
+    it. The signs of the source that the translation lacks take its places, if there are as many."""
+    places = _LOST.findall(text)
+    if not places or "\ufffd" in source:
+        return text
+    lacked = [sign for sign in source if not (sign.isascii() or sign.isalnum() or sign.isspace() or sign in text)]
+    signs = iter(lacked if len(lacked) == len(places) else [])
+    return _LOST.sub(lambda _: next(signs, ""), text)
 
 
 @dataclass(frozen=True)
@@ -151,44 +180,46 @@ def finish(
     """
     keep = without_repeats(source, text, repeats) if repeats else len(text)
     names = mixed_words(source) if is_upper else ()
-    code = re.split("[-_]", language)[0]
+    code = base_code(language)
     if not match or not text.strip():
         keep = _punctuation(source, text[:keep], code, is_marked=True)[0] if is_marked else keep
         return Finish(keep, is_upper=is_upper, names=names)
     keep, added = _punctuation(source, text[:keep].rstrip(), code, is_marked=is_marked)
     keep = len(text[:keep].rstrip())
-    return Finish(keep, added, is_upper, _first_letter(source, text, code), names)
+    return Finish(keep, added, is_upper, _first_letter(source, text), names)
 
 
 def _punctuation(source: str, text: str, code: str, *, is_marked: bool) -> tuple[int, str]:
     """How many characters of a translation to keep, and the punctuation to add."""
     wanted, found = _FINAL.search(source), _FINAL.search(text)
-    is_abbreviation = _ABBREVIATION.search(text) is not None
-    is_period = found is not None and found[0] in (".", "。", "।")
+    is_period = found is not None and len(found[0]) == 1 and _uniform(found[0]) == "."
     ellipsis = _ELLIPSIS.match(wanted[0]) if wanted else None
-    clause = source[-1:] if source.endswith((",", ";", ":")) else ""
-    is_word = not any(map(str.isspace, source.strip()))  # as in "hello", which becomes "Hello?"
-    if found and not wanted and (is_period or is_word or is_marked) and not is_abbreviation:
+    clause = source[-1:] if source.endswith((",", ";", ":")) and not wanted else ""
+    # As in "hello", which becomes "Hello?"; a sentence may have no space in some scripts.
+    is_word = not re.search(rf"[\s{UNSPACED}]", source.strip())
+    is_surplus = not _UNMARKED.search(source) and (is_period or is_word or is_marked)
+    if found and not wanted and is_surplus and not _ABBREVIATION.search(text):
         return len(text[: found.start()].rstrip()), clause
     if ellipsis and found and is_period:
         return len(text[: found.start()].rstrip()), ellipsis[0]
-    if wanted and not found and text[-1:].isalnum():
-        mark = ellipsis[0] if ellipsis else _UNIFORM.get(wanted[0][0], wanted[0][0])
+    if wanted and not found and _ends_with_word(text):
+        mark = ellipsis[0] if ellipsis else _uniform(wanted[0][0])
         return len(text), _MARKS.get(code, {}).get(mark, mark)
-    return len(text), clause if text[-1:].isalnum() else ""
+    return len(text), clause if _ends_with_word(text) else ""
 
 
-def _first_letter(source: str, text: str, code: str) -> str:
-    """The first letter of a translation in the case of its source's; empty if it is right or depends on the word."""
+def _uniform(mark: str) -> str:
+    """The mark of English that one of any script stands for."""
+    return "?" if mark in _QUESTIONS else "!" if mark in _EXCLAMATIONS else "…" if mark == "…" else "."
+
+
+def _first_letter(source: str, text: str) -> str:
+    """The first letter of a translation as a capital if its source begins with one; empty if it stays. A lower-case
+    source says nothing: the first word may be one that the target language capitalizes."""
     words = _LETTERS.findall(source)
-    first = _LETTERS.search(text)
     if words and _is_mixed(words[0]) and words[0][0].islower():
         return ""  # "iPhone" begins a sentence as it does any other place
-    old, new, following = source.lstrip()[:1], text.lstrip()[:1], text.lstrip()[1:2]
-    if old.isupper() and new.islower() and not following.isupper():
-        return new.upper() if len(new.upper()) == 1 else ""
-    is_capitalized = new.isupper() and (following.islower() or following in ("'", "’", " ")) and new != "I"
-    is_name = first is not None and (first[0] in words or _is_mixed(first[0]))
-    if old.islower() and is_capitalized and not is_name and code not in _NOUNS_IN_CAPITALS:
-        return new.lower() if len(new.lower()) == 1 else ""
-    return ""
+    new, following = text.lstrip()[:1], text.lstrip()[1:2]
+    capital = new.title()  # no capital in Georgian, which has them for whole words only
+    is_raised = source.lstrip()[:1].isupper() and new.islower() and not following.isupper()
+    return capital if is_raised and len(capital) == 1 else ""

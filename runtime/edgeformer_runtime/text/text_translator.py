@@ -134,7 +134,7 @@ class TextTranslator:
         Raises:
             InputError: a text is not a string of valid Unicode.
             OptionError: an option is unknown or out of range, or ``texts`` is not a list of strings.
-            SessionError: the translator is closed, or was opened before a fork.
+            SessionError: the translator is closed, or was opened in ONNX Runtime before a fork.
             CanceledError: ``cancel`` said so.
             TimedOutError: the translation took longer than ``timeout``.
         """

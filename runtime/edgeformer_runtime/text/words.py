@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from edgeformer_runtime.attention import Attention
 from edgeformer_runtime.decoding.session import FloatArray
-from edgeformer_runtime.text.block import LETTER, UNSPACED, Span
-from edgeformer_runtime.text.surface import Finish
+from edgeformer_runtime.text.block import LETTER, Span
+from edgeformer_runtime.text.surface import UNSPACED, Finish
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translation import TextHypothesis
 

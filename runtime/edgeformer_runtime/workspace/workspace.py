@@ -98,6 +98,8 @@ class Workspace:
             trusted_keys,
             refresh_seconds,
         )
+        self.close_translator: Callable[[Translator], object] = Translator.close
+        """Closes a model that nobody uses any more."""
         self._slots: dict[str, _Slot] = {}
         self._lock = Lock()
         self._models = {name: read_model(name, path) for name, path in self._paths.items()}
@@ -149,7 +151,7 @@ class Workspace:
                 removed = self._removed()
             models = list(self._models.values())
         for translator in removed:
-            translator.close()
+            self.close_translator(translator)
         return models
 
     def model(self, name: str) -> Model:
@@ -262,7 +264,7 @@ class Workspace:
             closing = [opened.translator] if opened.is_retired and not opened.uses else []
             closing += self._evicted(0)
         for translator in closing:
-            translator.close()
+            self.close_translator(translator)
 
     def _scanned(self) -> dict[str, Model]:
         """Models as they are on disk now."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from edgeformer_runtime.distributed.block_folder import block_folder
+from edgeformer_runtime.distributed.block_folder import BlockFolder, block_folder
 from edgeformer_runtime.errors import ConfigError
 
 JOB = {"input": "a", "beam_size": 4, "suppress_tokens": ("x", "y")}
@@ -62,3 +65,24 @@ def test_a_damaged_folder_is_refused(output: Path) -> None:
     (output.parent / "out.fr.blocks/job.json").write_bytes(b"{")
     with pytest.raises(ConfigError, match=r"job\.json` is damaged; delete"):
         block_folder(output, JOB).__enter__()
+
+
+@pytest.mark.parametrize("done", [0, 10, 3000])
+def test_no_write_lists_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int) -> None:
+    """Otherwise the time of a block would grow with the number of those that are done."""
+    for number in range(done):
+        (tmp_path / f"{number:08}").touch()
+    folder, listing = BlockFolder(tmp_path), mock.Mock(side_effect=AssertionError)
+    monkeypatch.setattr(os, "listdir", listing)
+    monkeypatch.setattr(os, "scandir", listing)
+    for number in range(done, done + 5):
+        folder.write(number, b"text")
+    assert not listing.called
+    assert folder.done(done + 6) == set(range(done + 5))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs locks")
+def test_what_a_dead_process_left_is_cleared(tmp_path: Path) -> None:
+    (tmp_path / f".00000001.{0:016x}.tmp").touch()
+    BlockFolder(tmp_path).write(1, b"text")
+    assert [path.name for path in tmp_path.iterdir()] == ["00000001"]

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+import tracemalloc
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from edgeformer_runtime.cli import text_input
+from edgeformer_runtime.cli.distributed import translate_file
+from edgeformer_runtime.cli.text_input import line_blocks
+from edgeformer_runtime.cli.translate import _write_blocks, _writer
+from edgeformer_runtime.cli.translating.block_output import Block, BlockOutput
+from edgeformer_runtime.distributed import ray_workers
+from edgeformer_runtime.errors import ConfigError
 from tests.commands import error, run
 from tests.ray_cluster import Cluster, command, interrupted, kill, running_cluster
 
@@ -95,8 +107,129 @@ class TestMistakes:
         assert error("translate", small_bundle, *options, "/dev/null").startswith("`/dev/null` is not a file;")
 
 
+class InThisProcess:
+    """Workers without Ray, which take blocks as those on a cluster do."""
+
+    manifest_sha256 = "0"
+
+    def map(
+        self, work: Callable[[object, Block], BlockOutput], blocks: Iterable[tuple[int, Block]]
+    ) -> Generator[tuple[int, BlockOutput], None, None]:
+        for number, block in blocks:
+            yield number, work(None, block)
+
+
+def shouted(translator: object, block: Block) -> BlockOutput:
+    return BlockOutput("".join(f"{block.first + number} {line.upper()}\n" for number, line in enumerate(block[1])), [])
+
+
+def on_a_cluster(source: Path, output: Path) -> None:
+    with mock.patch.object(ray_workers.RayWorkers, "of", return_value=InThisProcess()):
+        translate_file(mock.Mock(), {}, None, shouted, source, output, {})
+
+
+def locally(source: Path, output: Path) -> None:
+    with line_blocks((), source) as blocks, _writer(output) as write:
+        _write_blocks(mock.Mock(), shouted, blocks, write)
+
+
+class TestMemory:
+    @pytest.mark.parametrize("way", [on_a_cluster, locally])
+    @pytest.mark.parametrize("suffix", [".en", ".en.gz"])
+    def test_it_does_not_grow_with_the_number_of_lines(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: Callable[[Path, Path], None], suffix: str
+    ) -> None:
+        monkeypatch.setattr(text_input, "_READ_BYTES", 1 << 13)
+        source, peaks = tmp_path / f"text{suffix}", []
+        for count in (1_000, 10_000, 40_000):  # the first one imports modules
+            content = b"".join(b"line %d\n" % number for number in range(count))
+            source.write_bytes(gzip.compress(content, 1) if suffix == ".en.gz" else content)
+            tracemalloc.start()
+            way(source, tmp_path / "out")
+            peaks.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+            expected = b"".join(b"%d LINE %d\n" % (number, number) for number in range(count))
+            assert (tmp_path / "out").read_bytes() == expected
+        assert peaks[2] - peaks[1] < 60_000  # two bytes a line
+
+    def test_what_an_interruption_left_is_done_and_nothing_twice(self, source: Path) -> None:
+        seen: list[int] = []
+
+        def stop(translator: object, block: Block) -> BlockOutput:
+            if len(seen) == 5:
+                raise KeyboardInterrupt
+            seen.append(block.first)
+            return shouted(translator, block)
+
+        for _ in range(2):
+            with (
+                mock.patch.object(ray_workers.RayWorkers, "of", return_value=InThisProcess()),
+                suppress(KeyboardInterrupt),
+            ):
+                translate_file(mock.Mock(), {}, None, stop, source, source.with_name("out"), {})
+            assert seen == [512 * number for number in range(5)]
+        on_a_cluster(source, source.with_name("out"))
+        expected = "".join(f"{number} {line.upper()}\n" for number, line in enumerate(LINES))
+        assert source.with_name("out").read_text(encoding="utf-8") == expected
+
+    def test_a_file_that_changes_meanwhile_is_refused(self, source: Path) -> None:
+        def change(translator: object, block: Block) -> BlockOutput:
+            with source.open("a", encoding="utf-8") as file:
+                file.write("more\n" * 1000)
+            return shouted(translator, block)
+
+        with (
+            mock.patch.object(ray_workers.RayWorkers, "of", return_value=InThisProcess()),
+            pytest.raises(
+                ConfigError, match=r"text\.en` was changed meanwhile; delete `.*out\.blocks` and start again"
+            ),
+        ):
+            translate_file(mock.Mock(), {}, None, change, source, source.with_name("out"), {})
+        assert not source.with_name("out").exists()
+
+
+TAKEN = """
+import sys
+from pathlib import Path
+from edgeformer_runtime.distributed.ray_workers import IN_FLIGHT, RayWorkers
+from edgeformer_runtime.translator import Translator
+
+def lengths(translator, block):
+    return len(block)
+
+if __name__ == "__main__":
+    workers = RayWorkers.of(Translator.open(sys.argv[1], threads=1), {"workers": 2, "threads": 1}, sys.argv[2])
+    taken, most, results = 0, 0, {}
+
+    def blocks():
+        global taken
+        for number in range(40):
+            taken += 1
+            yield 3 * number, "x" * number
+
+    for number, result in workers.map(lengths, blocks()):
+        most = max(most, taken - len(results))
+        results[number] = result
+    assert results == {3 * number: number for number in range(40)}, results
+    assert list(workers.map(lengths, [])) == []
+    print(most, 2 * IN_FLIGHT + 1)
+"""
+
+
 @pytest.mark.slow
 class TestCluster:
+    def test_blocks_are_taken_as_workers_have_room(self, small_bundle: Path, cluster: Cluster, tmp_path: Path) -> None:
+        (tmp_path / "taken.py").write_text(TAKEN, encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, tmp_path / "taken.py", small_bundle, cluster.address],
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        most, limit = map(int, done.stdout.split())
+        assert 1 <= most <= limit
+
     @pytest.mark.parametrize("options", [("--lines", "--json", "--nbest", "2"), ()])
     def test_the_output_is_that_of_one_process(
         self, small_bundle: Path, source: Path, cluster: Cluster, options: tuple[str, ...]

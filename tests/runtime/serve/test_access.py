@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+from ipaddress import IPv4Address, IPv6Address
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from edgeformer_runtime.errors import ConfigError
 from edgeformer_runtime.serve import access
-from edgeformer_runtime.serve.access import client_behind, read_keys
+from edgeformer_runtime.serve.access import client_behind, network, read_keys
 from edgeformer_runtime.serve.middleware import JsonLines, OncePerMinute
 from tests.runtime.serve.http import serving
 
@@ -49,6 +50,42 @@ def test_links_have_the_scheme_of_the_proxy_and_limits_the_address(small_bundle:
         headers = {"x_forwarded_proto": "https"}
         answer = client.upload("/translate_file", "a.txt", b"7", headers, source="en", target="fr")
         assert answer.json["translatedFileUrl"].startswith("https://127.0.0.1")
+
+
+@given(address=st.ip_addresses(v=6), other=st.integers(0, 2**64 - 1), v4=st.ip_addresses(v=4))
+def test_a_client_is_one_address_of_version_4_or_64_bits_of_version_6(
+    address: IPv6Address, other: int, v4: IPv4Address
+) -> None:
+    assume(address.ipv4_mapped is None)
+    same = IPv6Address(int(address) >> 64 << 64 | other)
+    assume(same.ipv4_mapped is None)
+    assert network(str(address)) == network(f"{same}%eth0") != network(str(v4))
+    assert network(str(IPv6Address(int(address) ^ 1 << 64))) != network(str(address))
+    assert network(f"::ffff:{v4}") == network(str(v4)) == str(v4)
+
+
+def test_limits_count_networks_of_version_6(small_bundle: Path, tmp_path: Path) -> None:
+    content = {"q": "7", "source": "en", "target": "fr"}
+    keys = tmp_path / "keys"
+    keys.write_text("right\n", encoding="utf-8")
+    with (
+        serving(small_bundle, trusted_proxies=1, rate_limit=1) as limited,
+        serving(small_bundle, trusted_proxies=1, api_keys=keys) as locked,
+    ):
+        for address, status in {
+            "2001:db8::1": 200,
+            "2001:db8::ffff:ffff:ffff:ffff": 429,
+            "2001:db8:0:1::1": 200,
+            "1.2.3.4": 200,
+            "::ffff:1.2.3.5": 200,
+            "::ffff:1.2.3.4": 429,
+        }.items():
+            assert limited.json("/translate", content, x_forwarded_for=address).status == status, address
+        statuses = [
+            locked.json("/translate", content, x_forwarded_for=f"2001:db8::{n}", authorization="Bearer wrong").status
+            for n in range(15)
+        ]
+        assert statuses == [403] * access.WRONG_KEYS + [429] * (15 - access.WRONG_KEYS)
 
 
 def test_wrong_keys_are_slowed_down(small_bundle: Path, tmp_path: Path) -> None:

@@ -440,7 +440,7 @@ def test_batches_are_full_fair_alike_and_of_one_setting(
     translator: Any = None
     lengths: list[int] = []
     limits = BatchLimits(parallel=0, max_sentences=sentences, max_positions=2 * positions)
-    queue = Batcher("model", limits, watch=lengths.append)
+    queue = Batcher("model", limits, watch=lengths.append, threads=mock.Mock())
     with mock.patch(
         f"{Batcher.__module__}.most_positions", lambda _, texts, options: [5 + len(each) for each in texts]
     ):

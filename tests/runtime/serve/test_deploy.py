@@ -6,6 +6,9 @@ import configparser
 import json
 import re
 import shlex
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,9 +17,17 @@ import yaml
 
 from edgeformer.cli import main
 from edgeformer_runtime.cli.serve import Size
+from edgeformer_runtime.serve.app import ENGINE_THREADS
+from edgeformer_runtime.serve.files.documents import MAX_PROCESSES
 from tests.conftest import ROOT
+from tests.runtime.serve.http import Client, serving
+from tests.runtime.test_workspace import bundle_between
 
 DEPLOY = ROOT / "deploy"
+ASYNCIO_THREADS, ANYIO_THREADS = 32, 40
+"""Most threads of :func:`asyncio.to_thread`, and of Starlette's for files and functions that are not coroutines."""
+GRAPHS = 3
+"""Graphs of a model, each with threads of its own in ONNX Runtime: encoder, decoder and attention."""
 
 
 def parsed(words: list[str]) -> dict[str, Any]:
@@ -74,6 +85,54 @@ def test_the_proxy_reaches_both_servers_and_waits_longer_than_they_do() -> None:
     small, large = re.findall(r"client_max_body_size (\d+m)", proxy)
     assert (size(small), size(large)) == (settings["max_body"], settings["max_upload"])
     assert (DEPLOY / services["proxy"]["volumes"][0].partition(":")[0]).is_file()
+
+
+@pytest.mark.parametrize("count", [8, pytest.param(86, marks=pytest.mark.slow)])
+def test_models_share_their_threads_which_are_fewer_than_a_server_may_have(
+    small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """However many models are opened, closed, refused and opened again, and even if threads cannot start."""
+    names = [f"m{number}" for number in range(count)]
+    for name in names:
+        bundle_between(small_bundle, tmp_path, name, "en", "fr")
+    (tmp_path / "m0" / "tokenizer.json").write_text("{}", encoding="utf-8")
+
+    def ask_all(client: Client) -> set[int]:
+        def ask(name: str) -> int:
+            return client.json("/v1/translate", {"texts": ["A {dog} runs."] * 3, "model": name}).status
+
+        with ThreadPoolExecutor(count, "client") as clients:
+            return set(clients.map(ask, names))
+
+    def threads() -> int:
+        return sum(not thread.name.startswith("client") for thread in threading.enumerate())
+
+    start, failures = threading.Thread.start, iter([True] * 5)
+
+    def failing(thread: threading.Thread) -> None:
+        if not thread.name.startswith("client") and next(failures, False):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    before = threads()
+    with serving(tmp_path, memory=1) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", failing)
+            ask_all(client)
+        assert next(failures, None) is None
+        assert ask_all(client) == {200, 500}
+        service = client.context.service
+        pools = [service._texts, service._large_texts, service._streams, service._openers, service._batches]
+        most = 1 + sum(pool._max_workers for pool in pools) + ASYNCIO_THREADS + ANYIO_THREADS
+        engine = ENGINE_THREADS // count * count * GRAPHS
+        assert threads() - before <= most
+        for _ in range(3):
+            ask_all(client)
+        assert threads() - before <= 1 + 3 * count + 32
+        services = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
+        unit = (DEPLOY / "edgeformer.service").read_text(encoding="utf-8")
+        limits = {services["server"]["pids_limit"], *map(int, re.findall(r"TasksMax=(\d+)", unit))}
+        assert most + engine + MAX_PROCESSES < min(limits)
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "compose.yaml"])

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +229,24 @@ def test_no_process_outlives_a_killed_server() -> None:
     while any(Path(f"/proc/{child}/fd").exists() for child in children):
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def test_documents_that_are_given_up_at_any_moment_leave_room_for_others() -> None:
+    """As many are read at a time as a server permits, and none of them keeps a file open."""
+    document = SentDocument("a.txt", b"\r\n--7" * 400_000)
+
+    async def ask() -> int:
+        documents = Documents()
+        for seconds in [number / 200 for number in range(24)] * 2:
+            await asyncio.gather(*(given_up(documents, seconds) for _ in range(3)))
+        await asyncio.wait_for(documents.ask(SentDocument("a.txt", b"A dog.")), 60)
+        while len(asyncio.all_tasks()) > 2:
+            await asyncio.sleep(0.01)
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+    async def given_up(documents: Documents, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(documents.ask(document), seconds)
+
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    assert asyncio.run(asyncio.wait_for(ask(), 120)) <= before + 5  # those of the loop itself

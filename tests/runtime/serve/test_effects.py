@@ -92,9 +92,9 @@ def has_waited(client: Client) -> bool:
     return metric(client, "queue_seconds_sum", 1) >= 0.3
 
 
-def threads_of_model(client: Client) -> int:
+def batches_of_model(client: Client) -> int:
     assert is_served(client)
-    return len(client.context.service._batchers["en-fr"]._threads)
+    return client.context.service._batchers["en-fr"]._most_begun
 
 
 def open_models(client: Client) -> int:
@@ -135,7 +135,7 @@ EFFECTS: dict[str, Callable[[Path], Effect]] = {
     "batch.max_positions": lambda folder: Effect(1, batches, 1, 3),
     "batch.max_queue": lambda folder: Effect(0, translate, 200, 503),
     "batch.max_sentences": lambda folder: Effect(1, batches, 1, 3),
-    "batch.parallel": lambda folder: Effect(3, threads_of_model, MAX_BATCHES, 3 * MAX_BATCHES),
+    "batch.parallel": lambda folder: Effect(3, batches_of_model, MAX_BATCHES, 3 * MAX_BATCHES),
     "client_files_quota": lambda folder: Effect(1, upload, 200, 413),
     "device": lambda folder: Effect("cuda", is_served, True, False),  # none, or heads that it has no kernels for
     "files": lambda folder: Effect(False, upload, 200, 403),

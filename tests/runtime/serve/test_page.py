@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -189,6 +191,44 @@ def test_alternatives_are_shown_on_request(translated: Any, client: Client) -> N
     shown = translated.locator("#alternatives li").all_text_contents()
     texts = [answer["translatedText"], *answer["alternatives"]]
     assert shown == [text for text in texts if text != translated.text_content("#output")]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_no_answer_is_shown_for_another_text(browser: Any, client: Client, seed: int) -> None:
+    refused = "Failed to load resource: the server responded with a status of 500 (Internal Server Error)"
+    draw, waiting, text = random.Random(seed), list[Any](), ""
+    kinds, cut_off = ("translated", "other"), "The server's answer has been cut off; try again."
+    with opened(browser, client, expected=refused) as page:
+        page.route(re.compile("/translate$"), lambda route: waiting.append(route))  # answered below, in any order
+        page.select_option("#source", "en")
+        page.select_option("#target", "fr")
+        for step in range(24):
+            kind = draw.choice(["type", "answer", "answer", "open"]) if step < 20 else "answer"
+            if kind == "type":
+                text = f"text {step}"
+                page.fill("#text", text)
+                page.wait_for_timeout(draw.choice([0, 60]))  # before or after the page asks for it
+            elif kind == "open":
+                page.click("#others summary")
+            elif waiting:
+                answer_one(waiting.pop(draw.randrange(len(waiting))), draw.choice(["whole", "whole", "error", "cut"]))
+            page.wait_for_timeout(40)
+            assert {*page.locator("#alternatives li").all_text_contents()} <= {f"{each} {text}" for each in kinds}
+            assert page.text_content("#status") in {"", "Translating…", cut_off, f"refused {text}"}
+            assert page.locator("#stale").is_visible() or page.text_content("#output") in {"", f"translated {text}"}
+
+
+def answer_one(route: Any, kind: str) -> None:
+    """Answer a request of the page, which may have given it up."""
+    body = json.loads(route.request.post_data)
+    (text,) = body.get("texts") or [body["q"]]
+    translation = {"text": f"translated {text}", "sentences": []}
+    answer = {"translations": [translation], "source": "en", "models": []}
+    answer |= {"translatedText": translation["text"], "alternatives": [f"other {text}"]}
+    if kind == "error":
+        route.fulfill(status=500, json={"error": f"refused {text}"})
+    else:
+        route.fulfill(body=json.dumps(answer)[: None if kind == "whole" else 20], content_type="application/json")
 
 
 def test_the_page_asks_for_no_more_than_the_server_permits(browser: Any, folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,10 +15,11 @@ from edgeformer_runtime import Translator
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Stop
-from edgeformer_runtime.serve.service import LARGE_TEXT, Job, Service, _joined
+from edgeformer_runtime.serve.service import LARGE_TEXT, Job, Service, _work
 from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
 from edgeformer_runtime.source import Source
 from edgeformer_runtime.text import Plan, TextTranslation, TextTranslator
+from edgeformer_runtime.text.plan import Joining
 from edgeformer_runtime.translation import TextHypothesis, Translation
 from edgeformer_runtime.workspace.workspace import Workspace
 from tests.runtime.test_workspace import bundle_between
@@ -174,7 +176,7 @@ def test_sentences_that_are_translated_again_take_turns_with_all_others(
     service.close()
     assert "{place}" in translation.text
     assert len(texts) == 2  # the second one without the placeholder, which the model did not copy
-    assert threads == {"translate en-fr "}
+    assert threads == {"translate_"}
 
 
 @pytest.mark.parametrize("counts", [[], [1], [3], [2, 3, 1], [1, 1]])
@@ -184,14 +186,21 @@ def test_a_rank_of_a_text_has_that_of_each_sentence_or_its_last(counts: list[int
         return Translation(Source("", ()), ranked)
 
     texts = [counts, [1], counts]
-    plans: Any = [
-        SimpleNamespace(
-            sentences=list(each), join=lambda chosen, *_: SimpleNamespace(text=" ".join(text.text for text in chosen))
-        )
-        for each in texts
-    ]
+
+    def joining(chosen: list[Translation], stop: Stop) -> Joining[Any]:
+        again = yield [each.text for each in chosen]
+        return SimpleNamespace(text=" ".join(each.text for each in again))
+
+    plans: Any = [SimpleNamespace(sentences=list(each), joining=joining) for each in texts]
     translations = [translation(*pair) for pair in enumerate(count for each in texts for count in each)]
-    results: Any = _joined(plans, translations, DecodeOptions(), Stop(), lambda sentences: [])
+    named = {h.text: replace(each, hypotheses=(h,)) for each in translations for h in each.hypotheses}
+    work, answer, results = _work(plans, DecodeOptions(), Stop()), translations, None
+    next(work)
+    while results is None:
+        try:
+            answer = [named[text] for text in work.send(answer)]
+        except StopIteration as end:
+            results = end.value
     first = 0
     for each, ranks in zip(texts, results, strict=True):
         assert [text.text for text in ranks] == [

@@ -15,7 +15,7 @@ from edgeformer_runtime.serve.app import own_folder
 from edgeformer_runtime.serve.errors import ApiError
 from edgeformer_runtime.serve.files import stored_files
 from edgeformer_runtime.serve.files.stored_files import StoredFiles
-from tests.runtime.serve.http import serving
+from tests.runtime.serve.http import serving, wait_until
 from tests.runtime.test_workspace import bundle_between
 
 
@@ -68,6 +68,27 @@ def test_old_files_are_removed(tmp_path: Path) -> None:
         os.utime(files.path(old), (time_of_change, time_of_change))
         new = files.store("other", "a.txt", "fr", b"x")
         assert names(tmp_path) == ({*before, new} if seconds > 0 else {*before, new} - {old})
+
+
+@pytest.mark.parametrize("seconds", [0.1, 3600])
+def test_a_file_is_removed_and_unreadable_after_its_time_without_another_request(
+    small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr(stored_files, "REMOVAL_SECONDS", seconds)
+    monkeypatch.setattr(stored_files, "KEPT_SECONDS", 1.0)
+    (tmp_path / "files").mkdir()
+    with serving(small_bundle, files_folder=tmp_path / "files") as client:
+        answer = client.upload("/translate_file", "a.txt", b"7", source="en", target="fr")
+        (path,) = (tmp_path / "files").rglob("*.txt")
+        age = time.time() - path.stat().st_mtime
+        link = answer.json["translatedFileUrl"].removeprefix(client.url)
+        assert client.get(link).status == 200 or age > 0.5
+        if seconds < 1:
+            wait_until(lambda: not names(tmp_path / "files"))
+        else:
+            time.sleep(1)
+        assert client.get(link).status == 404
+        assert len(names(tmp_path / "files")) == (seconds > 1)
 
 
 def test_a_folder_of_a_killed_server_is_removed_and_that_of_a_living_one_is_not(

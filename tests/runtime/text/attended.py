@@ -114,3 +114,28 @@ class UnfaithfulTranslator(WordTranslator):
     def order(self, words: Sequence[str]) -> list[int]:
         self.share = self.random.choice((0.2, 0.5, 0.8))
         return self.random.choices(range(len(words)), k=self.random.randrange(2 * len(words))) if words else []
+
+
+class SayingTranslator(WordTranslator):
+    """Writes one sentence, whose words are as far apart as those of the source."""
+
+    def __init__(self, said: str, language: str) -> None:
+        super().__init__()
+        self.said, self.languages = said, ("en", language)
+
+    def translation(self, text: str) -> Translation:
+        tokens, count = self.target_tokenizer.pieces(self.said), len(self.source_tokenizer.pieces(text))
+        weights = np.zeros((len(tokens) + 1, count + 1), np.float32)
+        for index in range(len(tokens)):
+            weights[index, index * count // len(tokens)] = 0.8
+        ids = tuple(map(self.target_tokenizer.id, tokens))
+        attention = Attention((), (), weights, True, text_tokens=range(count))
+        return Translation(
+            Source(text, (1,)), (TextHypothesis(self.said, tuple(tokens), ids, 0.0, True, None, attention),)
+        )
+
+
+def written(text: str, said: str, language: str, format: Any = "text") -> str:
+    """What becomes of a text whose sentence the model translates so."""
+    translator: Any = SayingTranslator(said, language)
+    return TextTranslator(translator).translate([text], format=format)[0].text

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import gzip
+import html
 import io
 import re
 import time
+import unicodedata
 import warnings
 import zipfile
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import ConfigError, DataError
-from edgeformer_runtime.text.block import Block
+from edgeformer_runtime.text.block import Block, read
 from edgeformer_runtime.text.documents import SUFFIXES, translate_document
 from edgeformer_runtime.text.documents.document import Document
 from edgeformer_runtime.text.documents.files import read_document, translate_content, translated_once
 from edgeformer_runtime.text.documents.markdown import markdown_parts
+from edgeformer_runtime.text.documents.subtitles import _wrapped
 from edgeformer_runtime.text.plan import Plan
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translation import Translation
@@ -162,6 +168,48 @@ def test_blocks_and_speakers_of_a_cue_are_texts_of_their_own(text: str, expected
     assert found == SRT.replace("the dog", "le chien").format(expected).replace("\n", line_end)
 
 
+@pytest.mark.parametrize(
+    "lead", ["[car] ", "TOM: ", "- ", ">> ", "(car) ", "{\\an8}", "TOM: [car] ", "[car]\n", "- TOM: "]
+)
+@pytest.mark.parametrize("suffix", [".srt", ".vtt"])
+def test_no_space_is_lost_beside_what_begins_a_line_of_a_cue(lead: str, suffix: str) -> None:
+    for line_end, rest in product(("\n", "\r\n"), ("the dog", "the\ndog", "the dog\nthe\ndog", "  the dog")):
+        content = "WEBVTT\n\n" * (suffix == ".vtt") + SRT.replace(",", ".").format(lead + rest)
+        found = translated(f"a{suffix}", content.replace("\n", line_end)).decode().replace(line_end, "\n")
+        words = found.replace("voiture", "car").replace("le", "the").replace("chien", "dog")
+        assert words.split() == content.split()
+        assert words.replace("\n", " ") == content.replace("\n", " ")
+        assert [*map(len, words.split("\n\n"))] == [*map(len, content.split("\n\n"))]
+        assert words.count("\n") == content.count("\n")
+
+
+@pytest.mark.parametrize("suffix", [".srt", ".vtt"])
+def test_arrows_in_the_text_of_a_cue_are_text(suffix: str) -> None:
+    for line in ("the dog --> the car", "--> the dog", "the dog -->", "the dog --> 00:01.000", "the\ndog --> the"):
+        content = "WEBVTT\n\n" * (suffix == ".vtt") + SRT.replace(",", ".").format(line)
+        found = translated(f"a{suffix}", content).decode()
+        expected = content.replace("the", "le").replace("dog", "chien").replace("car", "voiture")
+        assert "".join(html.unescape(found).split()) == "".join(expected.split())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["今天天气很好，我们去公园吧。", "明日はサーバーを見に行こう", "วันนี้อากาศดีมาก", "iPhone很好，Tom也很好", "ក្រុងភ្នំពេញ"],
+)
+def test_cues_in_scripts_without_spaces_keep_their_number_of_lines(text: str) -> None:
+    for count, tagged in product(range(2, 5), (text, f"<i>{text}</i>", f"{text[:3]}<b>{text[3:]}</b>")):
+        lines = _wrapped(tagged, count, "\n").split("\n")
+        assert len(lines) == count
+        assert "".join(lines) == tagged
+        assert not any(line[:1] in "，。、" or unicodedata.category(line[0])[0] == "M" for line in lines)
+
+
+@pytest.mark.parametrize("kind", [".txt", ".html", ".md", ".srt", ".vtt", ".po"])
+def test_compressed_documents_are_refused(kind: str) -> None:
+    with pytest.raises(DataError, match="is compressed; unpack it with gunzip"):
+        translated(f"a{kind}", gzip.compress(b"a dog"))
+
+
 def test_other_blocks_of_webvtt_are_copied() -> None:
     others = "\n\nNOTE\na dog\n\nSTYLE\n::cue { }\n\n{}\n00:02.000 --> 00:03.000 line:0\n"
     content = f"WEBVTT a dog\nKind: dog{others}a dog{others}- a dog\n- a car\n\nthe dog\n"
@@ -301,6 +349,78 @@ def test_lines_and_cells_of_markdown_stay_apart(content: str, expected: str) -> 
     ],
 )
 def test_constructs_of_markdown_stay(content: str, expected: str) -> None:
+    assert translated("a.md", content).decode() == expected
+
+
+CONTAINERS = {
+    "": "",
+    "> ": "> ",
+    "- ": "  ",
+    "12. ": "    ",
+    "> > ": "> > ",
+    "- > ": "  > ",
+    "> - ": ">   ",
+    "> 1) ": ">    ",
+    "[^1]: ": "    ",
+    "!!! note\n    ": "    ",
+    "- - * ": "      ",
+    ">": ">",
+    "- [ ] ": "  ",
+}
+"""What begins a paragraph, and its further lines."""
+
+
+@pytest.mark.parametrize("begin", CONTAINERS)
+def test_a_paragraph_of_markdown_is_one_block_wherever_it_is_wrapped(begin: str) -> None:
+    words = re.split(" ", "the year was 1984. a dog *runs* [to](x) `a b` car, 5) and + so [Note]: on # - it")
+    for width, end in product(range(1, len(words)), ("\n", "\r\n")):
+        lines = [" ".join(words[at : at + width]) for at in range(0, len(words), width)]
+        if any(re.match(r"[+#-](\s|$)|1[.)]", line) for line in lines):
+            continue  # these begin a block
+        content = begin + f"{end}{CONTAINERS[begin]}".join(lines) + end
+        blocks = [part for part in markdown_parts(content) if isinstance(part, Block)]
+        (reading,) = (read(block, (0, len(block.text)), block.items).text for block in blocks)
+        assert reading == "the year was 1984. a dog runs to `a b` car, 5) and + so [Note]: on # - it"
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([*CONTAINERS, "# ", "```\n", "    ", "<div>\n", "| ", "***\n", "[x]: y\n", "\t", "1984. "]),
+            st.sampled_from(
+                ["a dog", "the dog\nruns", "*a* dog\n", "the `dog`\n\n", "a | dog", "\n", "[Note]: this is it"]
+            ),
+        ),
+        max_size=6,
+    ).map(lambda parts: "".join(begin + text for begin, text in parts))
+)
+def test_a_translation_of_markdown_has_the_blocks_of_its_source(content: str) -> None:
+    def blocks(text: str) -> list[tuple[str, str]]:
+        skipped = ("inline", "paragraph_open", "paragraph_close")
+        return [
+            (token.type, token.markup)
+            for token in MarkdownIt("commonmark").enable("table").parse(text)
+            if token.type not in skipped
+        ]
+
+    assert blocks(translated("a.md", content).decode()) == blocks(content)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("[Note]: a dog runs.\n", "[ Note ] : une chien court.\n"),
+        ("## the dog ##\n", "## le chien ##\n"),
+        ("> the\n> dog\n>\n> a\n> car\n", "> le chien\n>\n> une voiture\n"),
+        ("the year\n1984. the dog\n", "le year 1984. le chien\n"),
+        ("> a dog  \n> the car\n", "> une chien  \n> le voiture\n"),
+        ("- a\n\n      a dog\n", "- une\n\n      a dog\n"),
+        ("10) a dog\n\n    the dog\n", "10) une chien\n\n    le chien\n"),
+        ("<pre>\na dog\n\n</pre>\na dog\n", "<pre>\na dog\n\n</pre>\nune chien\n"),
+        ("<div>\na dog\n</div>\n", "<div>\nune chien\n</div>\n"),
+    ],
+)
+def test_blocks_of_markdown_are_those_of_commonmark(content: str, expected: str) -> None:
     assert translated("a.md", content).decode() == expected
 
 

@@ -75,12 +75,24 @@ def test_the_command_says_once_how_many(bundle: Path, tmp_path: Path) -> None:
     assert result.stderr == "Warning: 1 of 2 sentences may be wrong.\n"
     measured(bundle, 0)
     assert run("translate", bundle, TEXT).stderr == ""
-    assert run("translate", "--lines", measured(bundle, 1), TEXT).stderr == ""
+    assert run("translate", "--lines", measured(bundle, 0.99), TEXT).stderr == ""
+
+
+def test_a_model_that_failed_its_validation_says_so_at_every_use(bundle: Path, tmp_path: Path) -> None:
+    warning = "Warning: The model failed the validation of its own training, so any translation may be wrong."
+    measured(bundle, 1)
+    (tmp_path / "page.md").write_text(TEXT, encoding="utf-8")
+    output = tmp_path / "out.md"
+    for arguments in ([TEXT], ["--lines", TEXT], ["--json", TEXT], [tmp_path / "page.md", "-o", output]):
+        assert run("translate", bundle, *arguments).stderr.splitlines()[0] == warning
+    with Translator.open(bundle) as translator:
+        (result,) = TextTranslator(translator).translate([TEXT])
+        assert [sentence.is_doubtful for sentence in result.sentences] == [True, True, False]
 
 
 @pytest.mark.skipif(not can_detect_languages(), reason="needs edgeformer[detect]")
 def test_the_command_names_another_language(bundle: Path, tmp_path: Path) -> None:
-    measured(bundle, 1)
+    measured(bundle, 0.99)
     named = "Warning: The text looks like `de`, but the model translates from `en`."
     assert run("translate", bundle, GERMAN).stderr.splitlines()[1:] == [named]
     source = tmp_path / "page.html"

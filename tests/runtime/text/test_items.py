@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from html import escape
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from edgeformer_runtime.text.protected import joined_items, protected_items
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.text.words import AlignedSentence, Word, joined
 from edgeformer_runtime.translator import Translator
-from tests.runtime.text.attended import attended
+from tests.runtime.text.attended import attended, written
 from tests.runtime.text.copies import join
 from tests.web.rules import RULES
 
@@ -69,9 +70,33 @@ def test_every_placeholder_is_there_exactly_as_often(words: list[str]) -> None:
     text = " ".join(words) + "."
     found = [item.text for item in protected_items(Block.plain(text))]
     for capitals in ("lower", "keep"):
-        written = attended(text, format="text", capitals=capitals)
+        translated = attended(text, format="text", capitals=capitals)
         for placeholder in found:
-            assert written.count(placeholder) == text.count(placeholder)
+            assert translated.count(placeholder) == text.count(placeholder)
+
+
+@pytest.mark.parametrize(("language", "text", "said", "expected"), RULES["spaces"])
+def test_the_space_beside_a_placeholder_is_the_one_that_belongs_there(
+    language: str, text: str, said: str, expected: str
+) -> None:
+    assert written(text, said, language) == expected
+
+
+@pytest.mark.parametrize("placeholder", RULES["placeholders"])
+def test_no_space_is_added_or_lost_beside_placeholders(placeholder: str) -> None:
+    """Whatever the placeholder, what is beside it, and the spaces that the model writes."""
+    for before, after in [("", ","), ("", "."), *map(tuple, ["()", "[]", "“”", '""', "--", "¿?"])]:
+        rest = "" if after in ".!?…" else " x."
+        text = f"the dog {before}{placeholder}{after}{rest}"
+        if [item.text for item in protected_items(Block.plain(text))] == [placeholder]:
+            for space in ("", " "):
+                said = f"o cão {before}{space if before else ''}{placeholder}{space}{after}{rest}"
+                assert written(text, said, "pt") == f"o cão {before}{placeholder}{after}{rest}"
+    for left, right in product(("", " "), repeat=2):
+        said = f"o cão{left}{placeholder}{right}e."
+        assert written(f"the dog {placeholder} runs.", said, "pt") == f"o cão {placeholder} e."
+        html = written(f"<p>the dog <b>{escape(placeholder)}</b> runs.</p>", said, "pt", "html")
+        assert re.sub("</?[pb]>", "", html) == f"o cão {escape(placeholder)} e."
 
 
 @pytest.mark.parametrize(
@@ -113,8 +138,8 @@ class TestMessageFormat:
         )
     )
     def test_any_text_keeps_its_braces(self, text: str) -> None:
-        written = attended(text, format="text")
-        assert [character for character in written if character in "{}#"] == [
+        translated = attended(text, format="text")
+        assert [character for character in translated if character in "{}#"] == [
             character for character in text if character in "{}#"
         ]
 
@@ -167,6 +192,38 @@ class TestGlossary:
             ({"red": "bleu", "red car": "bolide"}, "a red car. a red dog", "une bolide. une chien bleu"),
         ]:
             assert attended(text, format="text", glossary=Glossary(terms)) == expected
+
+    @pytest.mark.parametrize("term", ["机器", "サーバー", "เครื่อง", "စက်", "ម៉ាស៊ីន", "ເຄື່ອງ"])
+    def test_a_term_is_found_anywhere_in_scripts_without_spaces(self, term: str) -> None:
+        glossary = Glossary({term: "machine"})
+        for before, after in [
+            ("这台", "很好。"),
+            ("この", "は"),
+            ("“", "”"),
+            ("dog", "runs"),
+            ("", ""),
+            ("1", "2"),
+            (" ", " "),
+        ]:
+            (found,) = glossary.items(Block.plain(before + term + after), [])
+            assert (found.start, found.end) == (len(before), len(before) + len(term))
+        assert not glossary.items(Block.plain(f"这{term}\u0e49的"), []), "a vowel sign or tone belongs to its letter"
+        text = attended(f"the {term}。", format="text", glossary=glossary)
+        assert "machine" in text
+        assert term not in text
+        into = attended("the dog runs", format="text", glossary=Glossary({"dog": term}))
+        assert into.count(term) == 1
+
+    @pytest.mark.parametrize("term", ["dog", "собака", "नमस", "کتاب", "개", "ספר", "მანქანა", "é", "e\u0301"])
+    def test_a_term_is_a_whole_word_in_other_scripts(self, term: str) -> None:
+        glossary = Glossary({term: "machine"})
+        for beside in ("a", "я", "क", "ب", "개", "-", "1", "\u200cb"):
+            for text in (f"x {beside}{term} y", f"x {term}{beside} y"):
+                assert not glossary.items(Block.plain(text), []), text
+        for sign in ("\u0301", "\u094d", "\u064e", "\u200d"):
+            assert not glossary.items(Block.plain(f"x {term}{sign} y"), []), sign
+        for before, after in [("(", ")"), ("这", "很"), ("l'", "."), ("", "")]:
+            assert len(glossary.items(Block.plain(before + term + after), [])) == 1
 
     def test_a_term_is_not_found_across_a_line_end_that_stays(self) -> None:
         glossary = Glossary({"red car": "bolide"})

@@ -39,6 +39,41 @@ NESTED = st.recursive(
 ANY_HTML = st.one_of(st.text(max_size=60), st.lists(st.sampled_from(MARKUP), max_size=25).map("".join), NESTED)
 
 
+REFERENCES = [
+    "&",
+    *(f"&{name}" for name in ("copy", "nbsp;", "not", "notin;", "NotEqualTilde;", "semi;", "foo;", "fjlig;")),
+]
+REFERENCES += ["&#65", "&#0;", "&#1;", "&#128;", "&#x41", "&#xD800;", "&amp", "&AMP", "&lt", "&lt;", "&#59;", "&eacute"]
+WRITTEN = st.lists(st.sampled_from([*REFERENCES, "q", "it;", ";", " ", "1", "=", "&"])).map("".join)
+
+
+@given(text=WRITTEN)
+def test_the_model_reads_the_characters_that_a_browser_shows(text: str) -> None:
+    blocks = [part for part in html_parts(text) if isinstance(part, Block)]
+    assert "".join(block.text for block in blocks) == html.unescape(text).replace("\ufffd", "")
+    assert "\ufffd" not in attended(text)
+    if "&" not in html.unescape(text):
+        assert "&" not in html.unescape(attended(f"{text} dog {text}."))
+    shown, expected = (html.unescape(each) for each in (attended(text), text))
+    assert Counter(shown)["\ufffd"] == Counter(expected)["\ufffd"]
+    assert "".join(shown.replace("\ufffd", "").split()) == "".join(expected.replace("\ufffd", "").split())
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+def test_what_an_attribute_shows_is_what_the_model_reads(reference: str) -> None:
+    for following in ("", " ", "x", "=", ";", "1", "."):
+        is_text = not reference.endswith(";") and following in ("x", "=", "1")
+        (image,) = html_parts(f'<img alt="dog {reference}{following}">')
+        assert isinstance(image, Block)
+        shown = (
+            f"{reference}{following}"
+            if is_text and not reference.startswith("&#")
+            else html.unescape(reference + following)
+        )
+        if not reference.startswith("&#"):
+            assert image.texts[1:] == [f"dog {shown}"]
+
+
 @pytest.fixture(scope="module")
 def text_translator(translator: Translator) -> TextTranslator:
     return TextTranslator(translator)

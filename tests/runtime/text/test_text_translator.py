@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeformer_runtime.text.options import Format, TextOptions
-from edgeformer_runtime.text.surface import finish, in_capitals, lowered, mixed_words, period, without_repeats
+from edgeformer_runtime.text.surface import finish, in_capitals, lowered, mixed_words, period, repaired, without_repeats
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_manifest
+from tests.runtime.text.attended import SayingTranslator
 from tests.runtime.text.attended import text_translator as word_translator
 from tests.runtime.text.copies import join
 from tests.web.rules import RULES
@@ -25,7 +26,7 @@ TEXT = "The old dog runs 350 times near the sea. The green river sings.\n\n- the
 
 
 def test_a_text_is_its_sentences(translator: Translator) -> None:
-    text_translator = TextTranslator(translator, TextOptions(match_surface=False))
+    text_translator = TextTranslator(translator, TextOptions(match_surface=False, check_numbers=False))
     first, second, third = (
         translation.text
         for translation in translator.translate(
@@ -192,6 +193,25 @@ class TestCapitals:
         assert TextTranslator(translator).split("THE OLD DOG RUNS").sentences == ["The old dog runs"]
         assert TextTranslator(translator).split("NATO").sentences == ["NATO"]
         assert TextTranslator(translator).split("The NATO dog").sentences == ["The NATO dog"]
+
+
+@pytest.mark.parametrize(("source", "text", "expected"), RULES["lost"])
+def test_what_tokens_do_not_complete_is_left_out_or_a_sign_of_the_source(source: str, text: str, expected: str) -> None:
+    assert repaired(source, text) == expected
+
+
+@pytest.mark.parametrize(
+    "said", ["un \ufffd chien", "\ufffd", "{x}\ufffd", "\ufffdun {x} chien\ufffd.", "3 \ufffd {x}"]
+)
+@pytest.mark.parametrize(
+    "text", ["the dog {x} 3", "<p>the <b>dog</b> {x}</p>", "<img alt='the dog'>", "THE BIG DOG", "the \ufffd"]
+)
+def test_no_translation_has_a_replacement_character_that_its_source_does_not_have(said: str, text: str) -> None:
+    translator: Any = SayingTranslator(said, "pt")
+    for format in ("text", "html"):
+        (result,) = TextTranslator(translator).translate([text], format=format)
+        assert "\ufffd" not in result.text or "\ufffd" in text
+        assert text != "the dog {x} 3" or any(sentence.is_doubtful for sentence in result.sentences)
 
 
 @pytest.mark.parametrize("case", RULES["surface"])

@@ -76,9 +76,9 @@ int64_t sentence_translate(const sentence_model* model, const sentence_rules* ru
   const edgeformer_results results = {rules->most, token, logs, counts, scores, finished};
   const double initial = 0;
   int64_t found = -1;
-  edgeformer_batch* batch = edgeformer_start(model->opened, source, &count, 1);
+  edgeformer_batch* batch = edgeformer_start(model->opened, source, &count, 1, NULL, 0);
   if (batch && token && logs && counts && scores && finished &&
-      edgeformer_search(batch, rules->begin, rules->begin_count, &rules->most, &initial, &options, NULL, NULL, &results) == 1) {
+      edgeformer_search(batch, rules->begin, rules->begin_count, &rules->most, &initial, &options, NULL, NULL, NULL, &results) == 1) {
     found = counts[0] - finished[0];
     memcpy(target, token, (size_t)found * sizeof *target);
     *score = scores[0];

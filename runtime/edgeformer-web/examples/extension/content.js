@@ -10,8 +10,11 @@
   frame.hidden = true;
   document.documentElement.append(frame);
   await new Promise((resolve) => frame.addEventListener("load", resolve, { once: true }));
+  // The page can post messages to the frame, too, but only the extension's own scripts can announce a port to it.
+  const secret = String(crypto.getRandomValues(new Uint32Array(4)));
+  await chrome.runtime.sendMessage(secret);
   const { port1, port2 } = new MessageChannel();
-  frame.contentWindow.postMessage("serve", address("").slice(0, -1), [port2]);
+  frame.contentWindow.postMessage(secret, address("").slice(0, -1), [port2]);
 
   await translateThisPage(() => openPortTranslator(port1, address("model/"), { storage: false }));
   frame.remove();

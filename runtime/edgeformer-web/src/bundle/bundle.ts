@@ -2,6 +2,7 @@
 import { EdgeformerError } from "../errors.js";
 import { isNode } from "../platform.js";
 import type { FileReader } from "../tokenizer/interface.js";
+import { hash, KeptBundle } from "./kept.js";
 import { MANIFEST_FILE, MANIFEST_HASH_FILE, MAX_MANIFEST_BYTES, type Manifest, parseManifest } from "./manifest.js";
 import { type Bytes, filesSource, httpSource, type Source } from "./source.js";
 import { originStorage, type Store } from "./storage.js";
@@ -26,20 +27,22 @@ export interface OpenBundleOptions {
   storage?: Store | false | undefined;
 }
 
-/** Bytes of a part of a kept file: what an interrupted download may lose. */
-const PART = 2 ** 22;
 /** Milliseconds to wait before a broken download is continued, each time that nothing more has come. */
 const WAITS = [500, 1000, 2000];
+/** Milliseconds without a byte after which a connection is given up. */
+const SILENCE = 30_000;
 
 /** A bundle whose manifest has been checked. Files are checked when they are read. */
 export class Bundle implements FileReader {
   readonly #loaded = new Map<string, number>();
-  #isFull = false;
+  /** Files that have been read, by their names, and the number of those that are being read. */
+  readonly #read = new Set<string>();
+  #reading = 0;
 
   constructor(
     readonly manifest: Manifest,
     private readonly source: Source,
-    private readonly store: Store | undefined,
+    private readonly kept: KeptBundle | undefined,
     private readonly options: OpenBundleOptions,
   ) {}
 
@@ -71,13 +74,29 @@ export class Bundle implements FileReader {
    * @throws EdgeformerError of kind `bundle`: the file is not listed, cannot be read, or is damaged.
    */
   async readInto(name: string, target: Bytes): Promise<void> {
+    this.#reading++;
+    try {
+      await this.#readChecked(name, target);
+    } finally {
+      this.#reading--;
+    }
+    this.#read.add(name);
+    if (this.#reading || [...this.#loaded.keys()].some((expected) => !this.#read.has(expected))) return;
+    const files = [...this.#read].map((file) => this.#entry(file));
+    await this.kept?.complete(files.map(({ sha256, size }) => [sha256, size]));
+  }
+
+  /** Reads a file. What was kept, or came in parts, may be damaged: it is downloaded again, once. */
+  async #readChecked(name: string, target: Bytes): Promise<void> {
     const { sha256 } = this.#entry(name);
-    const kept = await this.#readKept(name, sha256, target);
-    await this.#load(name, sha256, target, kept);
-    if ((await hash(target)) === sha256) return;
-    await this.#forget(sha256, target.length);
-    if (kept > 0) return this.readInto(name, target); // what was kept may be damaged, what is downloaded not
-    throw this.#damaged(`\`${name}\` does not match its SHA-256`);
+    for (let isLast = !this.source.isRemote; ; isLast = true) {
+      const loaded = (await this.kept?.readInto(sha256, target)) ?? 0;
+      this.#report(name, loaded);
+      await this.#load(name, sha256, target, loaded);
+      if ((await hash(target)) === sha256) return;
+      await this.kept?.forget(sha256, target.length);
+      if (isLast) throw this.#damaged(`\`${name}\` does not match its SHA-256`);
+    }
   }
 
   #entry(name: string): Manifest["files"][string] {
@@ -86,74 +105,31 @@ export class Bundle implements FileReader {
     throw new EdgeformerError("bundle", `Bundle \`${this.label}\` has no \`${name}\`; export it again.`);
   }
 
-  /** Copies the parts of a file that are kept, and returns their bytes. */
-  async #readKept(name: string, sha256: string, target: Bytes): Promise<number> {
-    let loaded = 0;
-    while (this.store && loaded < target.length) {
-      const part = await this.store.read(partName(sha256, loaded));
-      if (part?.length !== Math.min(PART, target.length - loaded)) break;
-      target.set(part, loaded);
-      loaded += part.length;
-      this.#report(name, loaded);
-    }
-    return loaded;
-  }
-
   /** Reads the rest of a file, and keeps it part by part. */
   async #load(name: string, sha256: string, target: Bytes, loaded: number): Promise<void> {
     let failures = 0;
-    let [kept, most] = [loaded, loaded];
-    while (loaded < target.length) {
+    for (let most = loaded; loaded < target.length; ) {
+      let problem: unknown;
       try {
-        for await (const [position, chunk] of this.#chunks(name, loaded)) {
+        for await (const [position, chunk] of chunksOf(this.source, name, loaded, this.options.signal)) {
           if (position + chunk.length > target.length) throw this.#wrongSize(name, target.length, "more");
           target.set(chunk, position);
           loaded = position + chunk.length;
-          if (loaded > most) failures = 0;
-          most = Math.max(most, loaded);
-          for (; kept + PART <= loaded || (kept < loaded && loaded === target.length); kept += PART)
-            await this.#keep(partName(sha256, kept), target.subarray(kept, Math.min(kept + PART, loaded)));
+          if (loaded > most) {
+            await this.kept?.writeFrom(sha256, target, most, loaded);
+            [failures, most] = [0, loaded];
+          }
           this.#report(name, loaded);
         }
-        if (loaded < target.length) throw this.#wrongSize(name, target.length, `${loaded}`);
+        problem = this.#wrongSize(name, target.length, `${loaded}`);
       } catch (error) {
-        const wait = WAITS[failures++];
         this.options.signal?.throwIfAborted();
-        if (error instanceof EdgeformerError || !this.source.isRemote || wait === undefined)
-          throw this.#unreadable(name, error);
-        await new Promise((resolve) => setTimeout(resolve, wait));
+        if (error instanceof EdgeformerError) throw error;
+        problem = error;
       }
+      if (loaded === target.length) return;
+      await pause(this.source, failures++, this.#unreadable(name, problem), this.options.signal);
     }
-  }
-
-  /** The chunks of a file from a position on, with their positions. */
-  async *#chunks(name: string, from: number): AsyncGenerator<[number, Uint8Array]> {
-    const { start, stream } = await this.source.open(name, from, this.options.signal);
-    const reader = stream.getReader();
-    try {
-      for (let position = start; ; ) {
-        const { done, value } = await reader.read();
-        if (done) return;
-        yield [position, value];
-        position += value.length;
-      }
-    } finally {
-      await reader.cancel().catch(() => undefined); // its failure has been raised by `read`
-    }
-  }
-
-  async #keep(name: string, content: Bytes): Promise<void> {
-    if (!this.store || this.#isFull) return;
-    try {
-      await this.store.write(name, content);
-    } catch (error) {
-      this.#isFull = true;
-      console.warn(`The model cannot be kept and will be downloaded again next time: ${message(error)}`);
-    }
-  }
-
-  async #forget(sha256: string, size: number): Promise<void> {
-    for (let at = 0; at < size; at += PART) await this.store?.remove(partName(sha256, at));
   }
 
   #report(name: string, loaded: number): void {
@@ -192,8 +168,11 @@ export async function openBundle(location: BundleLocation, options: OpenBundleOp
     throw new EdgeformerError("engine", "Bundles can be checked in a secure context only: use https or localhost.");
   const source = await sourceOf(location);
   const store = source.isRemote ? (options.storage ?? (await originStorage())) || undefined : undefined;
-  const data = await readManifest(source, store, options.signal);
-  return new Bundle(parseManifest(data), source, store, options);
+  const kept = store && (await KeptBundle.of(store, source.label));
+  const data = await readManifest(source, kept, options.signal);
+  const manifest = parseManifest(data);
+  await kept?.begin(data);
+  return new Bundle(manifest, source, kept, options);
 }
 
 async function sourceOf(location: BundleLocation): Promise<Source> {
@@ -213,45 +192,81 @@ function parsed(address: string): URL {
   }
 }
 
-/** Reads the manifest and checks its hash. */
-async function readManifest(source: Source, store: Store | undefined, signal?: AbortSignal): Promise<Bytes> {
-  const kept = `manifest-${await hash(new TextEncoder().encode(source.label))}`;
-  let data: Bytes;
-  let line: string;
-  try {
-    data = await readSmall(source, MANIFEST_FILE, signal);
-    line = new TextDecoder().decode(await readSmall(source, MANIFEST_HASH_FILE, signal));
-  } catch (error) {
-    if (error instanceof EdgeformerError) throw error;
-    signal?.throwIfAborted();
-    const offline = await store?.read(kept);
-    if (offline) return offline;
-    throw new EdgeformerError("bundle", `Bundle \`${source.label}\` cannot be reached (${message(error)}).`);
+/** Reads the manifest and checks its hash; where the bundle cannot be reached, reads the one that is kept. */
+async function readManifest(source: Source, kept: KeptBundle | undefined, signal?: AbortSignal): Promise<Bytes> {
+  const refused = (why: string) => new EdgeformerError("bundle", `Bundle \`${source.label}\`${why}.`);
+  for (let failures = 0; ; failures++) {
+    let problem = refused(`: \`${MANIFEST_FILE}\` does not match its SHA-256; copy or export the bundle again`);
+    try {
+      const data = await readSmall(source, MANIFEST_FILE, signal);
+      const line = new TextDecoder().decode(await readSmall(source, MANIFEST_HASH_FILE, signal));
+      if (line === `${await hash(data)}  ${MANIFEST_FILE}\n`) return data; // else it may just be replaced
+    } catch (error) {
+      signal?.throwIfAborted();
+      if (error instanceof EdgeformerError) throw error;
+      const offline = await kept?.manifest();
+      if (offline) return offline;
+      problem = refused(` cannot be reached (${message(error)})`);
+    }
+    await pause(source, failures, problem, signal);
   }
-  if (line !== `${await hash(data)}  ${MANIFEST_FILE}\n`)
-    throw new EdgeformerError(
-      "bundle",
-      `Bundle \`${source.label}\`: \`${MANIFEST_FILE}\` does not match its SHA-256; copy or export the bundle again.`,
-    );
-  await store?.write(kept, data).catch(() => undefined); // storage that is full is reported with the weights
-  return data;
+}
+
+/** Waits after a failure, or raises the problem if it is not worth trying again. */
+async function pause(source: Source, failures: number, problem: Error, signal?: AbortSignal): Promise<void> {
+  const wait = WAITS[failures];
+  if (!source.isRemote || wait === undefined) throw problem;
+  await new Promise((resolve) => {
+    setTimeout(resolve, wait);
+    signal?.addEventListener("abort", resolve, { once: true });
+  });
+  signal?.throwIfAborted();
+}
+
+/** Waits for what comes over a network; a connection on which nothing comes any more is a broken one. */
+async function arrived<T>(coming: Promise<T>): Promise<T> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`nothing has come for ${SILENCE / 1000} s`)), SILENCE);
+  });
+  return Promise.race([coming, late]).finally(() => clearTimeout(timer));
+}
+
+/** The chunks of a file from a position on, with their positions. */
+async function* chunksOf(
+  source: Source,
+  name: string,
+  from: number,
+  signal?: AbortSignal,
+): AsyncGenerator<[number, Uint8Array<ArrayBuffer>]> {
+  signal?.throwIfAborted();
+  const left = new AbortController();
+  signal?.addEventListener("abort", () => left.abort(signal.reason), { signal: left.signal });
+  let reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
+  try {
+    const { start, stream } = await arrived(source.open(name, from, left.signal));
+    reader = stream.getReader();
+    if (start > from) throw new Error(`the server sent byte ${start} in place of byte ${from}`);
+    for (let position = start; ; ) {
+      const { done, value } = await arrived(reader.read());
+      if (done) return;
+      yield [position, value as Bytes];
+      position += value.length;
+    }
+  } finally {
+    left.abort();
+    await reader?.cancel().catch(() => undefined); // its failure has been raised by `read`
+  }
 }
 
 async function readSmall(source: Source, name: string, signal?: AbortSignal): Promise<Bytes> {
-  const { stream } = await source.open(name, 0, signal);
-  const data = new Uint8Array(await new Response(stream as ReadableStream<Bytes>).arrayBuffer());
-  if (data.length <= MAX_MANIFEST_BYTES) return data;
-  throw new EdgeformerError("bundle", `Bundle \`${source.label}\`: \`${name}\` has more than 16 MiB, the limit.`);
-}
-
-/** SHA-256 in lower-case hexadecimal. */
-async function hash(data: Bytes): Promise<string> {
-  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", data));
-  return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
-}
-
-function partName(sha256: string, position: number): string {
-  return `${sha256}.${position / PART}`;
+  const chunks: Bytes[] = [];
+  for await (const [position, chunk] of chunksOf(source, name, 0, signal)) {
+    if (position + chunk.length > MAX_MANIFEST_BYTES)
+      throw new EdgeformerError("bundle", `Bundle \`${source.label}\`: \`${name}\` has more than 16 MiB, the limit.`);
+    chunks.push(chunk);
+  }
+  return new Uint8Array(await new Blob(chunks).arrayBuffer());
 }
 
 function message(error: unknown): string {

@@ -21,7 +21,7 @@ export interface Source {
    * Opens a file.
    *
    * @param from position of the first byte that is wanted.
-   * @throws EdgeformerError of kind `bundle`: there is no such file.
+   * @throws EdgeformerError of kind `bundle`: there is no such file. Other errors may pass.
    */
   open(name: string, from: number, signal?: AbortSignal): Promise<OpenedFile>;
 }
@@ -31,6 +31,9 @@ export function missing(label: string, name: string, why: string): EdgeformerErr
   const hint = name === "manifest.json" ? " Give the folder that `edgeformer export` wrote." : " Copy it again.";
   return new EdgeformerError("bundle", `Bundle \`${label}\` has no \`${name}\` (${why}).${hint}`);
 }
+
+/** Whether an answer means that there is no such file, rather than that it cannot be had now. */
+const isFinal = (status: number): boolean => status >= 400 && status < 500 && ![408, 425, 429].includes(status);
 
 /** Files below an HTTP address. */
 export function httpSource(base: URL): Source {
@@ -45,9 +48,11 @@ export function httpSource(base: URL): Source {
       const response = await fetch(address, { headers, signal: signal ?? null, cache: "no-cache" });
       if (!response.ok || !response.body) {
         await response.body?.cancel();
-        throw missing(base.href, name, `the server answered ${response.status}`);
+        const why = `the server answered ${response.status}`;
+        throw isFinal(response.status) ? missing(base.href, name, why) : new Error(why);
       }
-      return { start: response.status === 206 ? from : 0, stream: response.body };
+      const [, first] = /^bytes (\d+)-/.exec(response.headers.get("Content-Range") ?? "") ?? []; // other origins hide it
+      return { start: response.status === 206 ? Number(first ?? from) : 0, stream: response.body };
     },
   };
 }

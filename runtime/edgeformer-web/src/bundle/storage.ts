@@ -8,6 +8,8 @@ export interface Store {
   /** Writes the whole content or nothing. */
   write(name: string, content: Bytes): Promise<void>;
   remove(name: string): Promise<void>;
+  /** The names of all content. */
+  names(): Promise<string[]>;
 }
 
 const CACHE = "edgeformer";
@@ -32,6 +34,7 @@ export async function originStorage(): Promise<Store | undefined> {
       async remove(name) {
         await cache.delete(BASE + name);
       },
+      names: async () => (await cache.keys()).map(({ url }) => url.slice(BASE.length)),
     }
   );
 }

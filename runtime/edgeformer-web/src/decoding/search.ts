@@ -10,9 +10,6 @@ import type { EngineBatch, Hypothesis, PlainSearch, SearchSentence } from "../en
 import { EdgeformerError } from "../errors.js";
 import { endsInRepeats, type Processor } from "./processors.js";
 
-/** Logits below this belong to tokens that may not be used. */
-const UNUSABLE = -1e29;
-
 /** What else a search needs to know. */
 export interface StepRules {
   processors: readonly Processor[];
@@ -120,7 +117,7 @@ export class StepSearch {
     if (!tokens) for (const token of this.options.forbidden) values[token] = -Infinity;
     for (let i = 0; i < values.length; i++) {
       const logit = values[i]!;
-      if (!(logit > UNUSABLE)) continue;
+      if (!(logit > -Infinity)) continue;
       const logProbability = live.logProbability + (wantsSum ? logit - sum : logit);
       if (pool.length === size && !(logProbability > pool[size - 1]!.logProbability)) continue;
       let place = pool.length;

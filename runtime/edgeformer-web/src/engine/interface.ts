@@ -68,7 +68,7 @@ export interface EngineBatch {
    *
    * @param tokens last token of each row, (R,).
    * @returns logits (R, V), or (R, C) if tokens are listed; valid until the next call. Logits of tokens that may not be
-   *   used are below -1e29.
+   *   used are negative infinity.
    */
   step(tokens: readonly number[]): Promise<Float32Array>;
   /** Continues with other rows: for each, the row that it continues; at least one. */

@@ -79,6 +79,7 @@ export class Kernels implements Engine {
         this.#options(options),
         0,
         0,
+        0,
         results.place,
       );
       if (outcome === NOT_FINITE)
@@ -124,7 +125,7 @@ export class Kernels implements Engine {
       "lengths",
       sources.map((source) => source.length),
     );
-    const batch = checked(kernels.edgeformer_start(this.model, tokens, lengths, BigInt(sources.length)));
+    const batch = checked(kernels.edgeformer_start(this.model, tokens, lengths, BigInt(sources.length), 0, 0n));
     if (listing) {
       const listed = this.places.wholes("listed", listing.listed);
       const usable = this.places.bytes("usable", listing.usable);

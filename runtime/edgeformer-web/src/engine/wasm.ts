@@ -22,7 +22,16 @@ export interface KernelExports {
     problem: number,
     room: bigint,
   ): number;
-  edgeformer_start(model: number, token: number, length: number, sentences: bigint): number;
+  /** Version of the interface that the module was compiled with. */
+  edgeformer_version?(): bigint;
+  edgeformer_start(
+    model: number,
+    token: number,
+    length: number,
+    sentences: bigint,
+    problem: number,
+    room: bigint,
+  ): number;
   edgeformer_end(batch: number): void;
   edgeformer_step(batch: number, token: number, logits: number, room: bigint): number;
   edgeformer_attend(batch: number, token: number, weights: number, room: bigint): number;
@@ -35,6 +44,7 @@ export interface KernelExports {
     most: number,
     initial: number,
     options: number,
+    begun: number,
     stopped: number,
     ended: number,
     results: number,
@@ -90,10 +100,18 @@ async function compile(source: WasmSource): Promise<WebAssembly.Module> {
   }
 }
 
+/** `EDGEFORMER_VERSION` of `edgeformer_kernels.h`. */
+const INTERFACE_VERSION = 2n;
+
 /** Starts a module, which imports nothing. */
 async function start(module: WebAssembly.Module): Promise<KernelExports> {
   const { exports } = await WebAssembly.instantiate(module, {});
   const kernels = exports as unknown as KernelExports;
+  if (kernels.edgeformer_version?.() !== INTERFACE_VERSION)
+    throw new EdgeformerError(
+      "engine",
+      "The kernels' module is of another version of this package; take both from one.",
+    );
   kernels._initialize();
   return kernels;
 }

@@ -46,7 +46,8 @@ export function written(block: Block, start: number, end: number): Piece[] {
   let offset = start;
   const copy = (until: number) => {
     const text = block.text.slice(offset, until);
-    pieces.push(block.added?.size ? [...text].filter((_, index) => !block.added!.has(offset + index)).join("") : text);
+    const units = text.split("").filter((_, index) => !block.added?.has(offset + index));
+    pieces.push(units.join(""));
   };
   for (const item of overlapping(block.items, start, end)) {
     copy(item.start);

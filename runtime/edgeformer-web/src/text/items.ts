@@ -1,14 +1,22 @@
 /** Puts placeholders where they belong in a translation. */
 import type { Item, Span } from "./block.js";
 import {
+  baseCode,
   endsAlphanumeric,
   endsWithLetter,
   escaped,
   isSpace,
   startsAlphanumeric,
   startsWithLetter,
+  trimStart,
 } from "./patterns.js";
 import { type AlignedSentence, joined, round, sharesOf, type Word } from "./words.js";
+
+/** Signs without a space before them, and without one after them. */
+const [CLOSING, OPENING] = [",.;:!?…)]}،؛؟、。，．：；！？）】」』》", "([{¿¡„‚（【「『《"];
+const SIGNS = `${CLOSING}${OPENING}"'“”‘’«»‹›/-–—`;
+/** Signs that French sets apart. */
+const APART = ";:!?«»‹›";
 
 /** Whether a translation has all placeholders, perhaps with other white space. */
 export function copied(items: readonly Item[], text: string): boolean {
@@ -146,8 +154,8 @@ function inserted(sentence: AlignedSentence, item: Item, text: string, start: nu
     item.start,
     Array.from({ length: words.length + 1 }, (_, index) => index),
   );
-  const before = text.slice(Math.max(start, item.start - 1), item.start);
-  const after = text.slice(item.end, item.end + 1);
+  const before = [...text.slice(Math.max(start, item.start - 2), item.start)].at(-1) ?? "";
+  const [after = ""] = text.slice(item.end, item.end + 2);
   const behindWord = gap > 0 && endsWithLetter(words[gap - 1]!.text);
   const isSpaced = isSpace(before) || (behindWord && !endsAlphanumeric(before));
   const space = gap ? (isSpaced ? " " : "") : (words[0]?.space ?? "");
@@ -159,4 +167,23 @@ function inserted(sentence: AlignedSentence, item: Item, text: string, start: nu
     added.push({ ...following, space: (gap ? following.space : "") || wanted });
   }
   return { ...sentence, words: [...words.slice(0, gap), ...added, ...words.slice(gap + 1)] };
+}
+
+/** Writes placeholders and their neighbors with the space that belongs between them: that of the source beside the same
+ * sign, or else none before a comma and inside brackets; words do not join them. */
+export function spaced(sentence: AlignedSentence, text: string, span: Span, language: string): AlignedSentence {
+  const words = sentence.words.map((right, index, all): Word => {
+    const [left, next] = [all[index - 1], all[index + 1]];
+    if (!left || !(left.item || right.item)) return right;
+    const before = text.slice(span[0], right.item?.start ?? 0);
+    const beside = left.item ? text.slice(left.item.end, span[1]) : [...before].reverse().join("");
+    const sign = left.item ? [...right.text][0]! : [...left.text].at(-1)!;
+    const isName = sign === "." && next && !next.space && startsAlphanumeric(next.text); // such as ".NET"
+    if (isName || (baseCode(language) === "fr" && APART.includes(sign))) return right;
+    const isSame = trimStart(beside).startsWith(sign) && SIGNS.includes(sign);
+    const isJoint = startsWithLetter(sign) || (left.item && right.item);
+    if (isSpace(beside.slice(0, 1)) && (isSame || isJoint)) return { ...right, space: right.space || " " };
+    return isSame || (left.item ? CLOSING : OPENING).includes(sign) ? { ...right, space: "" } : right;
+  });
+  return { ...sentence, words };
 }

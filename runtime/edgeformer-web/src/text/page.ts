@@ -1,7 +1,8 @@
 /**
  * Whole pages, translated in place: the text of elements and the attributes that people read. Inline elements stay around
- * the words that are translated from theirs, and are moved, not made again, so that their listeners stay. Scripts, styles
- * and code, and what says `translate="no"` or has the class `notranslate`, stay as they are.
+ * the words that are translated from theirs, and are moved, not made again, so that their listeners stay; text nodes are
+ * used again, for pages that keep them. Scripts, styles and code, what says `translate="no"` or has the class
+ * `notranslate`, and what can be edited stay as they are, and so does what the page changes while it is translated.
  *
  * Blocks are those of the Python package's `text/markup`, but that an inline element with block elements in it begins and
  * ends blocks itself.
@@ -55,7 +56,7 @@ export interface PageOptions {
   onProgress?: ((done: number, all: number) => void) | undefined;
 }
 
-/** A block of the page, and how its translation is put there. */
+/** A block of the page, and how its translation is put there, unless the page has changed it. */
 interface PageBlock {
   block: Block;
   write(pieces: readonly Piece[]): void;
@@ -72,6 +73,7 @@ export async function translatePage(
   { options, textOptions, language = translator.manifest.target_language, onProgress }: PageOptions = {},
 ): Promise<void> {
   const found = pageBlocks(root);
+  const own = root.getAttribute("lang");
   const size = ({ block }: PageBlock) => block.text.length;
   const all = found.reduce((sum, each) => sum + size(each), 0);
   let done = 0;
@@ -88,7 +90,7 @@ export async function translatePage(
     done += count;
     onProgress?.(done, all);
   }
-  if (!language || !root.hasAttribute("lang")) return;
+  if (!language || own === null || root.getAttribute("lang") !== own) return;
   root.setAttribute("lang", language);
   if (RIGHT_TO_LEFT.test(language) || root.hasAttribute("dir"))
     root.setAttribute("dir", RIGHT_TO_LEFT.test(language) ? "rtl" : "ltr");
@@ -123,7 +125,7 @@ export function pageBlocks(root: Element): PageBlock[] {
 const isElement = (node: Node): node is Element => node.nodeType === 1;
 const nameOf = (element: Element): string => element.localName.toLowerCase();
 const isMarked = (element: Element): boolean =>
-  element.getAttribute("translate")?.toLowerCase() === "no" || element.classList.contains("notranslate");
+  element.matches("[translate=no i], .notranslate, [contenteditable]:not([contenteditable=false i])");
 const isBlockLevel = (element: Element): boolean => !INLINE.has(nameOf(element));
 const isInline = (element: Element): boolean =>
   !isBlockLevel(element) && (COPIED.has(nameOf(element)) || ![...element.querySelectorAll("*")].some(isBlockLevel));
@@ -136,8 +138,11 @@ function attributeBlocks(element: Element): PageBlock[] {
   return [...general, ...own].flatMap((name) => {
     const text = element.getAttribute(name) ?? "";
     if (!hasLetters(text)) return [];
-    const block: Block = { text, tags: [], items: [], isMarkup: true };
-    return { block, write: (pieces) => element.setAttribute(name, pieces.join("")) };
+    const block: Block = { text: valid(text), tags: [], items: [], isMarkup: true };
+    const write: PageBlock["write"] = (pieces) => {
+      if (element.getAttribute(name) === text) element.setAttribute(name, pieces.join(""));
+    };
+    return { block, write };
   });
 }
 
@@ -145,29 +150,60 @@ function attributeBlocks(element: Element): PageBlock[] {
 function runBlocks(parent: Element, run: readonly Node[]): PageBlock[] {
   const builder = new BlockBuilder();
   for (const node of run) builder.add(node);
-  const { attributes } = builder;
+  const { attributes, marks } = builder;
   const block = builder.block();
   if (!hasLetters(block.text)) return attributes;
-  const anchor = run.at(-1)!.nextSibling;
+  const elements = new Set(marks.filter(({ kind }) => kind === "start").map(({ node }) => node));
+  const state = () => contents(run[0]!, run.length, elements);
+  const before = state();
   const write = (pieces: readonly Piece[]) => {
-    for (const node of run) parent.removeChild(node);
-    const open: Element[] = [];
-    const put = (node: Node) => (open.at(-1) ? open.at(-1)!.appendChild(node) : parent.insertBefore(node, anchor));
+    const now = state();
+    if (now.length !== before.length || !now.every((seen, index) => isSame(seen, before[index]!))) return;
+    const anchor = run.at(-1)!.nextSibling;
+    const texts = now.flatMap(({ node }) => (node.nodeType === 3 ? [node as Text] : []));
+    const open: Node[] = [parent];
     for (const piece of pieces) {
+      const around = open.at(-1)!;
+      const put = (node: Node) => around.insertBefore(node, around === parent ? anchor : null);
       if (typeof piece === "string") {
-        put(parent.ownerDocument.createTextNode(piece));
+        const index = texts.findIndex(({ parentNode }) => parentNode === around);
+        const [text = parent.ownerDocument.createTextNode("")] = index < 0 ? [] : texts.splice(index, 1);
+        text.data = piece;
+        put(text);
         continue;
       }
-      const { node, kind } = builder.marks[piece]!;
+      const { node, kind } = marks[piece]!;
       if (kind === "end") open.pop();
       else put(node);
-      if (kind !== "start") continue;
-      (node as Element).replaceChildren();
-      open.push(node as Element);
+      if (kind === "start") open.push(node);
     }
+    for (const text of texts) text.data = "";
   };
   return [...attributes, { block, write }];
 }
+
+/** A node of a block, where it is, and its text. */
+interface Seen {
+  node: Node;
+  parent: Node | null;
+  text: string | null;
+}
+
+const isSame = (one: Seen, other: Seen): boolean =>
+  one.node === other.node && one.parent === other.parent && one.text === other.text;
+
+/** Nodes side by side from a first one on, and those inside some elements. */
+function contents(first: Node | null, count: number, elements: ReadonlySet<Node>): Seen[] {
+  const found: Seen[] = [];
+  for (let [node, left] = [first, count]; node && left; node = node.nextSibling, left--) {
+    found.push({ node, parent: node.parentNode, text: node.nodeValue });
+    if (elements.has(node)) found.push(...contents(node.firstChild, Number.POSITIVE_INFINITY, elements));
+  }
+  return found;
+}
+
+/** A text with U+FFFD in place of halves of characters, which no model reads, and as which they are shown. */
+const valid = (text: string): string => text.replace(/\p{Surrogate}/gu, "\ufffd");
 
 /** Collects the text, tags and items of a block. */
 class BlockBuilder {
@@ -186,14 +222,14 @@ class BlockBuilder {
   }
 
   add(node: Node, parent?: number): void {
-    if (node.nodeType === 3) this.write(node.nodeValue ?? "");
+    if (node.nodeType === 3) this.write(valid(node.nodeValue ?? ""));
     else if (!isElement(node)) this.alone(node, parent);
     else {
       this.attributes.push(...attributeBlocks(node));
       const name = nameOf(node);
       const isFootnote = isMark(node);
       if (isFootnote || COPIED.has(name) || isMarked(node))
-        this.item(node, name === "sup" && isFootnote ? "" : (node.textContent ?? ""), parent);
+        this.item(node, name === "sup" && isFootnote ? "" : valid(node.textContent ?? ""), parent);
       else if (VOID.has(name)) {
         this.isApart ||= IMAGES.has(name);
         this.alone(node, parent);

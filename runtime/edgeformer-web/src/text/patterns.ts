@@ -52,7 +52,8 @@ export const endsAlphanumeric = (text: string): boolean => /[\p{L}\p{N}]$/u.test
 export const hasLetters = (text: string): boolean => /\p{L}/u.test(text);
 export const isUpper = (text: string): boolean => /\p{Uppercase}/u.test(text) && !/[\p{Lowercase}\p{Lt}]/u.test(text);
 export const isLower = (text: string): boolean => /\p{Lowercase}/u.test(text) && !/[\p{Uppercase}\p{Lt}]/u.test(text);
-/** The language of a code without script and region. */
-export const baseCode = (language: string): string => language.split(/[-_]/)[0]!;
+/** The language of a code without script and region, in two letters if it has such: `hi` for `hin_Deva`. */
+export const baseCode = (language: string): string =>
+  language.split(/[-_]/)[0]!.replace(/^[a-z]{3}$/i, (code) => new Intl.Locale(code).language);
 /** Text as a regular expression that matches it. */
 export const escaped = (text: string): string => text.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");

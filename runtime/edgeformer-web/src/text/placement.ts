@@ -13,7 +13,7 @@
  * 5. The words and tags are written in order. White space goes outside elements.
  */
 import { type Block, type Item, type Piece, type Span, written } from "./block.js";
-import { bestGap, bestRun, restored } from "./items.js";
+import { bestGap, bestRun, restored, spaced } from "./items.js";
 import {
   endsAlphanumeric,
   endsWithLetter,
@@ -77,7 +77,13 @@ export function innerTags({ text, tags }: Block, [start, end]: Span): Set<number
 }
 
 /** Writes a translation with the chosen tags of its block. */
-export function withTags(sentence: AlignedSentence, block: Block, chosen: ReadonlySet<number>, span: Span): Piece[] {
+export function withTags(
+  sentence: AlignedSentence,
+  block: Block,
+  chosen: ReadonlySet<number>,
+  span: Span,
+  language: string,
+): Piece[] {
   let placed = sentence;
   let tags = [...chosen].sort((one, other) => one - other);
   while (true) {
@@ -90,7 +96,7 @@ export function withTags(sentence: AlignedSentence, block: Block, chosen: Readon
       placed = placeChildren(placed, block.text, parent, wordless);
       parents = [...parents, ...parent.children.filter((child) => child.first < child.last || !child.hasText)];
     }
-    if (!wordless.length) return [...write(placed.words, root), placed.end];
+    if (!wordless.length) return [...write(spaced(placed, block.text, span, language).words, root), placed.end];
     // Elements without words keep the text of the source, with the tags in it, as placeholders do.
     const kept = wordless.map((node) => source(block, node, span));
     placed = restored(placed, kept, block.text, span[0], kept);

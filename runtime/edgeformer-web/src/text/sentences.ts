@@ -53,6 +53,8 @@ const ABBREVIATIONS: Record<string, string> = {
 };
 const INITIAL = /^\p{L}$/u;
 
+/** The first half of a character, at the end of a text. */
+const HALF = /(?<=.)[\ud800-\udbff]$/s;
 /** Longer lines, and those of more sentences, are divided before their sentences are found. */
 const MAX_SEGMENTED = 4096;
 /** Longer sentences are split without counting their tokens. */
@@ -65,7 +67,7 @@ export function sentenceSpans(text: string, language: string): Span[] {
     let start = line.index + (MARKER.exec(line[0])?.[0].length ?? 0);
     const end = line.index + line[0].length;
     while (start < end) {
-      const chunk = text.slice(start, Math.min(end, start + MAX_SEGMENTED));
+      const chunk = text.slice(start, Math.min(end, start + MAX_SEGMENTED)).replace(HALF, "");
       const ends = sentenceEnds(chunk, baseCode(language) || "en");
       if (start + chunk.length < end && ends.length > 1) ends.pop();
       let first = 0;
@@ -104,7 +106,7 @@ function sentenceEnd(line: string, run: string, index: number, code: string): nu
   const after = line.slice(next, next + 30);
   const references = REFERENCES.exec(after)?.[0].length ?? 0;
   if (references) return next + references;
-  const isWeak = run.length > 1 || (/^[!?]/.test(run) && isSpace(line.slice(0, index).slice(-1)));
+  const isWeak = [...run].length > 1 || (/^[!?]/.test(run) && isSpace(line.slice(0, index).slice(-1)));
   if (goesOn(after, code) || (isWeak && GOES_ON_APART.test(after))) return 0;
   const before = line.slice(Math.max(0, index - 40), index);
   const isBegun = code === "en" && STARTERS.test(after) && !/(?:^|\s)\p{Ll}$/u.test(before);
@@ -180,12 +182,17 @@ function splitOffset(text: string, start: number, end: number, items: readonly I
     if (offsets.length)
       return offsets.reduce((one, other) => (Math.abs(other - middle) < Math.abs(one - middle) ? other : one));
   }
-  // There is no space: before or behind the item in the middle, or else between two characters.
+  // There is no space: before or behind the item in the middle, or else between two characters, as readers see
+  // them if possible.
   const [item] = overlapping(items, middle, middle);
   if (item) return [item.start, item.end].find((edge) => start < edge && edge < end);
   const isPart = (offset: number) =>
-    /^(?:\p{M}|\u200d|[\udc00-\udfff])/u.test(text[offset]!) || text[offset - 1] === "\u200d";
-  let offset = Math.max(middle, start + 1);
-  while (offset < end && isPart(offset)) offset++;
-  return offset < end ? offset : undefined;
+    /^(?:\p{M}|\u200d|[\udc00-\udfff])/u.test(text.slice(offset, offset + 2)) || text[offset - 1] === "\u200d";
+  const isHalf = (offset: number) => /[\udc00-\udfff]/.test(text[offset]!);
+  for (const isInside of [isPart, isHalf]) {
+    let offset = Math.max(middle, start + 1);
+    while (offset < end && isInside(offset)) offset++;
+    if (offset < end) return offset;
+  }
+  return undefined;
 }

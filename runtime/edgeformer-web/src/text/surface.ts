@@ -1,49 +1,52 @@
 /** What distinguishes a sentence on its surface only: capitals and final punctuation, and loops of the model. */
-import {
-  baseCode,
-  endsAlphanumeric,
-  hasLetters,
-  isLower,
-  isSpace,
-  isUpper,
-  python,
-  trim,
-  trimEnd,
-  trimStart,
-} from "./patterns.js";
+import { baseCode, hasLetters, isLower, isUpper, python, trim, trimEnd, trimStart, UNSPACED } from "./patterns.js";
 
-const FINAL = /[.!?。！？…।؟]+["'”’»)\]]*$/u;
+/** Quotation marks and brackets that may follow final punctuation. */
+const CLOSING = "\"'”’»“‘«›)\\]」』）】》〉］｣";
+/** Final punctuation: Unicode's, the ellipsis, the shads of Tibetan; after a Greek letter, a semicolon is a question mark. */
+const MARK = "[\\p{Sentence_Terminal}…\\u0f0d-\\u0f11\\u17d4\\u17d5]";
+const FINAL = new RegExp(`(?<!${MARK})(?:${MARK}|(?<=[\\u0370-\\u03ff\\u1f00-\\u1fff])[;\\u037e])+[${CLOSING}]*$`, "u");
+/** The end of a sentence in Thai or Lao, which write no period. */
+const UNMARKED = new RegExp(`[\\u0e00-\\u0eff][${CLOSING}]*$`, "u");
+const CLOSED = new RegExp(`[${CLOSING}]+$`, "u");
 const ELLIPSIS = /^(?:\.{3,}|…+)/u;
 /** Final punctuation where it differs from that of English. */
-const MARKS: Record<string, Record<string, string>> = {
-  ar: { "?": "؟" },
-  bn: { ".": "।" },
-  el: { "?": ";" },
-  fa: { "?": "؟" },
-  fr: { "?": "\u00a0?", "!": "\u00a0!" },
-  hi: { ".": "।" },
-  ja: { ".": "。", "?": "？", "!": "！" },
-  ur: { ".": "۔", "?": "؟" },
-  zh: { ".": "。", "?": "？", "!": "！" },
-};
-/** Languages in which the first letter depends on the word. */
-const NOUNS_IN_CAPITALS = ["de", "deu", "lb", "ltz"];
-const UNIFORM: Record<string, string> = { "。": ".", "！": "!", "？": "?", "।": ".", "؟": "?", "۔": "." };
+const MARKS = new Map(
+  (
+    "am ti|።|፧|!, ar fa|.|؟|!, as bn hi ne or pa sa|।|?|!, bo|།|?|!, el|.|;|!, fr|.|\u00a0?|\u00a0!, hy|։|?|!, " +
+    "ja zh|。|？|！, km|។|?|!, lo th||?|!, my|။|?|!, ur|۔|؟|!"
+  )
+    .split(", ")
+    .map((line) => line.split("|"))
+    .flatMap(([codes, ...marks]) => codes!.split(" ").map((code) => [code, marks] as const)),
+);
+/** The mark of a language for one of English. */
+const marked = (code: string, mark: string): string => MARKS.get(code)?.[".?!".indexOf(mark)] ?? mark;
+const QUESTIONS = "?;\u037e؟፧᥅⁇⁈⁉‽⳺⳻⸮⹔꘏꛷︖﹖？";
+const EXCLAMATIONS = "!߹᥄‼⹓︕﹗！";
 const COPIES = python("^(\\w[^\\n]{0,80}?)(?:[\\s,]+\\1){2,}[.!?,]*$", "i");
 const REPEATED = /^(.{1,80}?)\1{2,}[.!?]*$/iu;
 const ABBREVIATION = python("(?:\\w\\.\\w?|\\betc|\\bvs|\\bNr|\\bno|\\bSt|\\bMr|\\bDr|\\bCo|\\bInc|\\bLtd)\\.$", "i");
 const LETTERS = python("[^\\W\\d_]+", "g");
-/** The end of a sentence without final punctuation. */
-const ENDS = python("[^\\W_][\"'”’»)\\]]*$");
+const LETTER_OR_SPACE = python("[\\x00-\\x7f\\p{L}\\p{N}\\s]");
+const SPACE_OR_UNSPACED = python(`[\\s${UNSPACED}]`);
 /** Characters at the end of a text in which copies are searched for. */
 const SEARCHED = 2000;
 /** Text with fewer letters may be an acronym. */
 const MIN_CAPITALS = 6;
 
-/** The period of a language. */
-export const period = (language: string): string => MARKS[baseCode(language)]?.["."] ?? ".";
+/** The period of a language; empty if it has none. */
+export const period = (language: string): string => marked(baseCode(language), ".");
 /** Whether a sentence ends with a word or number. */
-export const lacksPeriod = (text: string): boolean => ENDS.test(text.slice(-8));
+export const lacksPeriod = (text: string): boolean => endsWithWord(text.replace(CLOSED, ""));
+/** Whether a text ends with a letter, with its vowel signs and accents, or a digit. */
+const endsWithWord = (text: string): boolean => /[\p{L}\p{M}\p{N}]$/u.test(text);
+/** The mark of English that one of any script stands for. */
+const uniform = (mark: string): string =>
+  QUESTIONS.includes(mark) ? "?" : EXCLAMATIONS.includes(mark) ? "!" : mark === "…" ? "…" : ".";
+
+/** The first character of a text; empty if it has none. */
+const firstOf = ([first = ""]: string): string => first;
 
 const isMixed = (word: string): boolean =>
   /\p{Uppercase}/u.test([...word].slice(1).join("")) && /\p{Lowercase}/u.test(word);
@@ -59,8 +62,17 @@ export function lowered(text: string): string {
   let small = text.replace(LETTERS, (word) => (isMixed(word) ? word : word.toLowerCase()));
   const first = [...small.matchAll(LETTERS)][0];
   if (first && !isMixed(first[0]))
-    small = small.slice(0, first.index) + small[first.index]!.toUpperCase() + small.slice(first.index + 1);
+    small = small.slice(0, first.index) + initial({ first: firstOf(first[0]).toUpperCase() }, small.slice(first.index));
   return small.length === text.length && small.toUpperCase() === text.toUpperCase() ? small : text;
+}
+
+/** A translation without U+FFFD, which stands for a character that its tokens do not complete. The signs of the source
+ * that the translation lacks take its places, if there are as many; a source that has U+FFFD itself changes nothing. */
+export function repaired(source: string, text: string): string {
+  const places = source.includes("\ufffd") ? 0 : (text.match(/\ufffd+/g)?.length ?? 0);
+  const lacked = [...source].filter((sign) => !(LETTER_OR_SPACE.test(sign) || text.includes(sign)));
+  const signs = lacked.length === places ? lacked : [];
+  return places ? text.replace(/\ufffd+/g, () => signs.shift() ?? "") : text;
 }
 
 /** How a translation is changed: it is cut, and something is added. */
@@ -84,9 +96,9 @@ export function capitals({ isUpper, names }: Finish, text: string): string {
 }
 
 /** Changes the first letter of a text. */
-export function initial({ first }: Finish, text: string): string {
+export function initial({ first }: Pick<Finish, "first">, text: string): string {
   const offset = text.length - trimStart(text).length;
-  return first ? text.slice(0, offset) + first + text.slice(offset + 1) : text;
+  return first ? text.slice(0, offset) + first + text.slice(offset + firstOf(text.slice(offset)).length) : text;
 }
 
 /** Changes a text. */
@@ -118,7 +130,7 @@ export function finish(source: string, text: string, language: string, rules: Su
   }
   const [kept, added] = punctuation(source, trimEnd(text.slice(0, keep)), code, isMarked);
   keep = trimEnd(text.slice(0, kept)).length;
-  return { keep, added, isUpper, names, first: firstLetter(source, text, code) };
+  return { keep, added, isUpper, names, first: firstLetter(source, text) };
 }
 
 /** The number of characters to keep of a text so that it does not end with copies of the same words. */
@@ -139,32 +151,30 @@ function withoutRepeats(source: string, text: string, repeats: number): number {
 /** How many characters of a translation to keep, and the punctuation to add. */
 function punctuation(source: string, text: string, code: string, isMarked: boolean): [number, string] {
   const [wanted, found] = [FINAL.exec(source), FINAL.exec(text)];
-  const isPeriod = found !== null && [".", "。", "।"].includes(found[0]);
+  const isPeriod = found !== null && firstOf(found[0]) === found[0] && uniform(found[0]) === ".";
   const ellipsis = wanted ? ELLIPSIS.exec(wanted[0])?.[0] : undefined;
-  const clause = /[,;:]$/.test(source) ? source.slice(-1) : "";
-  const isWord = ![...trim(source)].some(isSpace); // as in "hello", which becomes "Hello?"
+  const clause = /[,;:]$/.test(source) && !wanted ? source.slice(-1) : "";
+  // As in "hello", which becomes "Hello?"; a sentence may have no space in some scripts.
+  const isWord = !SPACE_OR_UNSPACED.test(trim(source));
+  const isSurplus = !UNMARKED.test(source) && (isPeriod || isWord || isMarked);
   const before = found ? trimEnd(text.slice(0, found.index)).length : text.length;
-  if (found && !wanted && (isPeriod || isWord || isMarked) && !ABBREVIATION.test(text)) return [before, clause];
+  if (found && !wanted && isSurplus && !ABBREVIATION.test(text)) return [before, clause];
   if (ellipsis && isPeriod) return [before, ellipsis];
-  if (wanted && !found && endsAlphanumeric(text)) {
-    const first = [...wanted[0]][0]!;
-    const mark = ellipsis ?? UNIFORM[first] ?? first;
-    return [text.length, MARKS[code]?.[mark] ?? mark];
+  if (wanted && !found && endsWithWord(text)) {
+    const mark = ellipsis ?? uniform([...wanted[0]][0]!);
+    return [text.length, marked(code, mark)];
   }
-  return [text.length, endsAlphanumeric(text) ? clause : ""];
+  return [text.length, endsWithWord(text) ? clause : ""];
 }
 
-/** The first letter of a translation in the case of its source's; empty if it is right or depends on the word. */
-function firstLetter(source: string, text: string, code: string): string {
-  const words = [...source.matchAll(LETTERS)].map(([word]) => word);
-  const word = [...text.matchAll(LETTERS)][0]?.[0];
-  if (words[0] && isMixed(words[0]) && isLower(words[0][0]!)) return ""; // "iPhone" begins a sentence as any place
-  const old = trimStart(source).slice(0, 1);
-  const [now, following] = [trimStart(text).slice(0, 1), trimStart(text).slice(1, 2)];
-  const single = (letter: string) => (letter.length === 1 ? letter : "");
-  if (isUpper(old) && isLower(now) && !isUpper(following)) return single(now.toUpperCase());
-  const isCapitalized = isUpper(now) && (isLower(following) || /^['’ ]$/.test(following)) && now !== "I";
-  const isName = word !== undefined && (words.includes(word) || isMixed(word));
-  if (isLower(old) && isCapitalized && !isName && !NOUNS_IN_CAPITALS.includes(code)) return single(now.toLowerCase());
-  return "";
+/** The first letter of a translation as a capital if its source begins with one; empty if it stays. A lower-case source
+ * says nothing: the first word may be one that the target language capitalizes. */
+function firstLetter(source: string, text: string): string {
+  const word = [...source.matchAll(LETTERS)][0]?.[0];
+  if (word && isMixed(word) && isLower(firstOf(word))) return ""; // "iPhone" begins a sentence as any place
+  const [now = "", following = ""] = trimStart(text);
+  const isRaised = isUpper(firstOf(trimStart(source))) && isLower(now) && !isUpper(following);
+  const raised = now.toUpperCase();
+  // Georgian has capitals for whole words only.
+  return isRaised && raised === firstOf(raised) && !/\p{Script=Georgian}/u.test(now) ? raised : "";
 }

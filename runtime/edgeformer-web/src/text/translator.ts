@@ -28,7 +28,7 @@ import { isBlank } from "./patterns.js";
 import { innerTags, withTags } from "./placement.js";
 import { hasWords, joinedItems, protectedItems } from "./protected.js";
 import { fittingSpans, joinedSpans, sentenceSpans } from "./sentences.js";
-import { type Finish, finish, finished, inCapitals, lacksPeriod, lowered, period } from "./surface.js";
+import { type Finish, finish, finished, inCapitals, lacksPeriod, lowered, period, repaired } from "./surface.js";
 import { type AlignedSentence, type AttentionRows, aligned, type SentenceTranslation } from "./words.js";
 
 /** How a text is split into sentences and put together again. */
@@ -218,6 +218,7 @@ export class TextTranslator {
     translation: SentenceTranslation,
     options: CallOptions,
   ): Outcome {
+    const text = repaired(reading.text, translation.text);
     const source = reading.mark ? reading.text.slice(0, -reading.mark.length) : reading.text;
     const { matchSurface: matches = true, maxRepeats: repeats = 4 } = this.options;
     const rules = { isUpper: reading.isUpper, matches, repeats, isMarked: reading.mark !== "" };
@@ -225,8 +226,8 @@ export class TextTranslator {
       options,
       planned,
       reading,
-      translation,
-      finish: finish(source, translation.text, this.languages[1], rules),
+      translation: { ...translation, text },
+      finish: finish(source, text, this.languages[1], rules),
     };
   }
 
@@ -332,7 +333,7 @@ export class TextTranslator {
       offset = span[1];
       if (outcome && "reading" in part && !isBlank(outcome.translation.text)) {
         const { sentence, finish, translation } = outcome;
-        if (sentence) pieces.push(...withTags(sentence, block, tags, span));
+        if (sentence) pieces.push(...withTags(sentence, block, tags, span, this.languages[1]));
         else pieces.push(finished(finish, translation.text));
         tag = Math.max(tag, ...[...tags].map((index) => index + 1));
       } else

@@ -235,6 +235,63 @@ for (const bundle of [INT8, ...(ONNXRUNTIME ? [FP32] : [])]) {
   });
 }
 
+test("a new version of a model takes the place of the old one in the browser's storage", async () => {
+  const folder = temporary();
+  const other = await serve(folder);
+  const translated = () =>
+    page.evaluate(
+      async ([address, location, text]) => {
+        const { openTranslator } = (await import(address)) as typeof import("edgeformer");
+        const translator = await openTranslator(location);
+        const files = Object.values(translator.manifest.files).map(({ sha256 }) => sha256);
+        const names = (await (await caches.open("edgeformer")).keys()).map(({ url }) => url.split("/").at(-1)!);
+        const found = (await translator.translate(text, { beamSize: 1 })).text;
+        return { found, files, kept: names.filter((name) => !name.startsWith("manifest-")) };
+      },
+      [new URL(PACKAGE, `${server.origin}/`).href, `${other.origin}/`, SENTENCES[0]!] as const,
+    );
+  await page.goto(server.origin);
+  await status(page, /Ready/); // and its own model is kept
+  await page.evaluate((name) => caches.delete(name), "edgeformer");
+  for (const bundle of [INT8, EN_FR, INT8]) {
+    cpSync(bundle, folder, { recursive: true });
+    const { found, files, kept } = await translated();
+    assert.ok(kept.length > 1);
+    for (const name of kept) assert.ok(files.includes(name.split(".")[0]!), name);
+    if (bundle === INT8) assert.equal(found, await expected(SENTENCES[0]!));
+  }
+  await other.close();
+  assert.equal((await translated()).found, await expected(SENTENCES[0]!));
+});
+
+test("a page may change while it is translated, and keep what it has", async () => {
+  await page.goto(server.origin);
+  const found = await page.evaluate(async (address) => {
+    const { translatePage } = (await import(address)) as typeof import("edgeformer");
+    const root = document.createElement("main");
+    root.innerHTML = "<p>two <b>dogs</b> run</p><p>one cat</p><p>a <i>river</i></p><p contenteditable>my text</p>";
+    document.body.append(root);
+    const [count, cat] = [root.querySelector("p")!.firstChild as Text, root.children[1]!.firstChild as Text];
+    const translateBlocks = async (blocks: readonly { text: string }[]) => {
+      await new Promise((resolve) => setTimeout(resolve, 10));
+      cat.data = "no cat";
+      root.querySelector("i")!.remove();
+      return blocks.map(({ text }) => ({
+        pieces: [text.slice(0, 4).toUpperCase(), 0, "DOGS", 1, " RUN"],
+        sentences: [],
+      }));
+    };
+    await translatePage({ translateBlocks, manifest: { target_language: "fr" } } as never, root);
+    const before = root.innerHTML;
+    count.data = "three ";
+    return [before, root.querySelector("p")!.innerHTML];
+  }, PACKAGE);
+  assert.deepEqual(found, [
+    '<p>TWO <b>DOGS</b> RUN</p><p>no cat</p><p>a </p><p contenteditable="">my text</p>',
+    "three <b>DOGS</b> RUN",
+  ]);
+});
+
 test("the bookmarklet translates another page, with files of the demo alone", async () => {
   const site = await servePage();
   await page.goto(server.origin);

@@ -8,6 +8,7 @@ import msgspec
 
 from edgeformer_runtime.cli.output import console, one_line
 from edgeformer_runtime.cli.translating.doubts import Doubts
+from edgeformer_runtime.text.surface import repaired
 
 if TYPE_CHECKING:
     from edgeformer_runtime.decoding.options import DecodeOptions
@@ -62,7 +63,7 @@ def translated_lines(
         if dropped := translation.source.truncated:
             tokens = "its last token was" if dropped == 1 else f"its last {dropped} tokens were"
             notes.append(f"Text {number} was truncated: {tokens} dropped.")
-        written.append(_json_line(translation) if as_json else _plain_lines(translation, decoding.n_best))
+        written.append(_json_line(translation) if as_json else _plain_lines(translation, decoding))
     return BlockOutput("".join(written), notes)
 
 
@@ -88,11 +89,15 @@ def translated_texts(
     return BlockOutput("".join(written), [], Doubts.of(translator, translations))
 
 
-def _plain_lines(translation: Translation, n_best: int) -> str:
-    """The best text, or ``n_best`` lines with score and text, and a blank line."""
-    if n_best == 1:
-        return one_line(translation.text) + "\n"
-    return "".join(f"{h.score:.4f}\t{one_line(h.text)}\n" for h in translation.hypotheses) + "\n"
+def _plain_lines(translation: Translation, decoding: DecodeOptions) -> str:
+    """The best text, or up to ``n_best`` lines with score and text, and a blank line. A text that the search found in
+    several tokens is written once; those that are drawn at random are all written."""
+    lines = [(one_line(repaired(translation.source.text, each.text)), each.score) for each in translation.hypotheses]
+    if decoding.n_best == 1:
+        return lines[0][0] + "\n"
+    if not decoding.is_sampling:
+        lines = [line for at, line in enumerate(lines) if line[0] not in dict(lines[:at])]
+    return "".join(f"{score:.4f}\t{text}\n" for text, score in lines) + "\n"
 
 
 def _json_line(translation: Translation) -> str:

@@ -54,7 +54,8 @@ def chosen_input(text: tuple[str, ...], input_file: Path | None, whole: dict[str
     """Return what is translated, and as what. A TEXT that is the name of a document stands for the file.
 
     Raises:
-        DataError: a TEXT is the name of a document that does not exist, or is not alone, or of another file.
+        DataError: a TEXT is the name of a document that does not exist, or is not alone, or of another file; or a
+            document is compressed.
     """
     if whole["lines"] or "format" in whole:
         return Chosen(text, input_file, ".html" if whole.get("format") == "html" and not text else "")
@@ -72,6 +73,8 @@ def chosen_input(text: tuple[str, ...], input_file: Path | None, whole: dict[str
             raise DataError(f"`{word}` is a file, which must be the only TEXT; to translate names, give --format text.")
         text, input_file = (), Path(word)
     suffix = "" if input_file is None else input_file.suffix.lower()
+    if input_file is not None and suffix == ".gz" and _is_document_suffix(Path(input_file.stem).suffix.lower()):
+        raise DataError(f"`{input_file}` is compressed; unpack it with gunzip, or give --format text for plain text.")
     return Chosen(text, input_file, suffix if suffix != ".txt" and _is_document_suffix(suffix) else "")
 
 

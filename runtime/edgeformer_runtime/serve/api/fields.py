@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.datastructures import UploadFile
-from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from edgeformer_runtime.serve.context import bearer_token
+from edgeformer_runtime.serve.context import bearer_token, read_from
 from edgeformer_runtime.serve.errors import ApiError
 
+SLICE = 16384
+"""Bytes of a form that are read without letting other requests go on."""
 MAX_FIELDS = 64
 """Fields of a form."""
+_ESCAPE = re.compile(b"%([0-9A-Fa-f]{2})")
 
 
 class Upload(NamedTuple):
@@ -49,7 +54,7 @@ class Fields:
             ApiError: it is missing, or something else.
         """
         value = self.values.get(name)
-        if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        if isinstance(value, list) and set(map(type, value)) == {str}:
             return value
         if value and not isinstance(value, str):
             raise ApiError(400, f"Invalid request: {name} parameter must be a string or a list of strings")
@@ -110,7 +115,7 @@ async def read_fields(request: Request) -> Fields:
     token = bearer_token(request)
     if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):
         try:
-            values = msgspec.json.decode(await request.body())
+            values = await read_from(await request.body(), msgspec.json.decode)
         except (msgspec.DecodeError, ValueError, RecursionError):
             values = None
         if not isinstance(values, dict):
@@ -119,18 +124,43 @@ async def read_fields(request: Request) -> Fields:
     items: list[tuple[str, Any]] = []
     try:
         if kind == "multipart/form-data":
-            async with request.form(max_files=4, max_fields=MAX_FIELDS, max_part_size=2**26) as form:
+            limits = {"max_files": 4, "max_fields": MAX_FIELDS, "max_part_size": 2**26}
+            form = await MultiPartParser(request.headers, _slices(request.stream()), **limits).parse()
+            try:
                 items = [(name, await _received(value)) for name, value in form.multi_items()]
+            finally:
+                await form.close()
         elif kind == "application/x-www-form-urlencoded":  # Starlette takes bytes that are not escaped for Latin-1
-            body = (await request.body()).decode()
-            items = parse_qsl(body, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+            items = await read_from(await request.body(), _form)
+        address = _form(request.scope["query_string"])
     except UnicodeDecodeError:
         raise ApiError(400, "Invalid request: the form is not UTF-8") from None
-    except (HTTPException, ValueError) as error:
-        what = error.detail if isinstance(error, HTTPException) else error
+    except (MultiPartException, ValueError) as error:
+        what = error.message if isinstance(error, MultiPartException) else error
         raise ApiError(400, f"Invalid request: the form is not valid ({what})") from None
-    values = dict(reversed([*request.query_params.multi_items(), *items]))
+    values = dict(reversed([*address, *items]))
     return Fields(values, is_json=False, token=token)
+
+
+def _form(body: bytes) -> list[tuple[str, str]]:
+    """Fields of a form; unlike :func:`urllib.parse.parse_qsl`, other threads can go on after each escape."""
+    pairs = body.split(b"&", MAX_FIELDS)
+    if len(pairs) > MAX_FIELDS:
+        raise ValueError("Max number of fields exceeded")
+    names_and_values = (pair.replace(b"+", b" ").partition(b"=")[::2] for pair in pairs if pair)
+    return [(_unescaped(name), _unescaped(value)) for name, value in names_and_values]
+
+
+def _unescaped(text: bytes) -> str:
+    return _ESCAPE.sub(lambda match: bytes([int(match[1], 16)]), text).decode()
+
+
+async def _slices(body: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
+    """A body in parts, between which other requests go on."""
+    async for part in body:
+        for start in range(0, len(part), SLICE):
+            yield part[start : start + SLICE]
+            await asyncio.sleep(0)
 
 
 async def _received(value: UploadFile | str) -> Upload | str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from importlib.util import find_spec
 from pathlib import PurePath
+from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -20,6 +21,7 @@ from edgeformer_runtime.serve.errors import ApiError, json_response
 from edgeformer_runtime.serve.files.document_process import SentDocument
 from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents.files import SUFFIXES
+from edgeformer_runtime.workspace.workspace import Hop
 
 OFFICE = (".docx", ".odt")
 """Files that need lxml."""
@@ -51,10 +53,14 @@ async def translate_file(request: Request) -> Response:
 async def _translated(context: Context, document: SentDocument, source: str, target: str) -> tuple[bytes, str]:
     """Translate a document, and return the code of the target language too."""
     pieces = (await context.service.documents.ask(document)).pieces
-    blocks = (part for piece in pieces for part in piece if isinstance(part, Block))
-    texts = [text for block in blocks for text in block.texts]
-    check_sizes(context, ["".join(texts)])
-    source, target, _, route = await asyncio.to_thread(chosen_pair, context.service, source, target, texts)
+
+    def chosen() -> tuple[str, str, dict[str, Any], tuple[Hop, ...]]:
+        blocks = (part for piece in pieces for part in piece if isinstance(part, Block))
+        texts = [text for block in blocks for text in block.texts]
+        check_sizes(context, ["".join(texts)])
+        return chosen_pair(context.service, source, target, texts)
+
+    source, target, _, route = await asyncio.to_thread(chosen)
     if source == target:
         raise ApiError(400, "Invalid request: the file is in the target language already")
     return await context.service.translate_document(document, pieces, route), target

@@ -42,14 +42,14 @@ FILES = {
 }
 
 
-async def page_file(request: Request) -> Response:
+def page_file(request: Request) -> Response:
     """``GET /`` and ``GET /docs``, and the files that they need."""
     name, kind = FILES[request.url.path]
     packed = {"Content-Encoding": "gzip"} if name.endswith(".gz") else {}  # as every browser accepts it
     return Response((PAGE / name).read_bytes(), media_type=kind, headers=HEADERS | packed)
 
 
-async def model_card(request: Request) -> Response:
+def model_card(request: Request) -> Response:
     """``GET /models/NAME``: a bundle's card."""
     name = request.path_params["name"]
     models = {model.name: model for model in context_of(request).service.workspace.models()}

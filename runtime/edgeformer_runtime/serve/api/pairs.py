@@ -91,9 +91,8 @@ def check_sizes(context: Context, texts: Sequence[str], format: Format = "text")
         ApiError: there are too many, or one is too long.
     """
     settings = context.settings
-    sizes = [(len(texts), settings.max_texts), *((len(text), settings.max_characters) for text in texts)]
-    for size, limit in sizes:
-        if limit is not None and size > limit:
+    for sizes, limit in (((len(texts),), settings.max_texts), (map(len, texts), settings.max_characters)):
+        if limit is not None and (size := max(sizes, default=0)) > limit:
             raise ApiError(400, f"Invalid request: request ({size}) exceeds text limit ({limit})")
     if format == "html" and sum(text.count("<") for text in texts) > MAX_TAGS:
         raise ApiError(400, f"Invalid request: there are more than {MAX_TAGS:,} tags; send less at a time, or a file")

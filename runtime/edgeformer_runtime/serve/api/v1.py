@@ -27,10 +27,10 @@ from edgeformer_runtime.serve.api.types import (
     WordLink,
 )
 from edgeformer_runtime.serve.batching import ClosedError
-from edgeformer_runtime.serve.context import Context, bearer_token, client_of, context_of, finished
+from edgeformer_runtime.serve.context import Context, bearer_token, client_of, context_of, finished, read_from
 from edgeformer_runtime.serve.errors import ApiError, error_response, json_response
 from edgeformer_runtime.serve.service import Job, Streamed, StreamedToken
-from edgeformer_runtime.text import Glossary, SentenceTranslation, TextOptions, TextTranslation
+from edgeformer_runtime.text import SentenceTranslation, TextOptions, TextTranslation
 
 EVENT = 'event: token\ndata: {"text":0,"sentence":0,"token":"Un","log_probability":-0.1,"partial":"Un"}\n\n'
 """An event of a stream."""
@@ -67,7 +67,7 @@ async def _asked(request: Request, context: Context) -> _Asked:
         OptionError: there is no such model or pair.
     """
     try:
-        body = _DECODER.decode(await request.body())
+        body = await read_from(await request.body(), _DECODER.decode)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ApiError(400, f"Invalid request: {str(error)[:300]}") from None
     context.access.check(bearer_token(request), client_of(request), len(body.texts), missing_status=401)
@@ -92,8 +92,7 @@ async def _asked(request: Request, context: Context) -> _Asked:
     changes = msgspec.to_builtins(body.options)
     changes |= {"return_token_scores": True} if body.scores and not body.stream else {}
     changes |= {"return_attention": True} if body.alignments and not body.stream else {}
-    glossary = Glossary(body.glossary) if body.glossary else None
-    text_options = TextOptions(glossary=glossary, word_details=body.alignments and not body.stream)
+    text_options = TextOptions(glossary=body.glossary or None, word_details=body.alignments and not body.stream)
     seconds = min(body.timeout or math.inf, context.settings.request_seconds)
     job = Job(body.texts, route, body.format, changes, text_options, seconds)
     if body.glossary and len(route) > 1:

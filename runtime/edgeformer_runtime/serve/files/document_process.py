@@ -10,14 +10,18 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 
 import msgspec
 
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.text.block import Block
+from edgeformer_runtime.text.documents.document import Piece
 from edgeformer_runtime.text.documents.files import read_document, translated_once
 
 PR_SET_PDEATHSIG = 1
@@ -40,6 +44,9 @@ class Answer(msgspec.Struct, omit_defaults=True):
     """What there is to translate, or the translated document."""
 
     pieces: list[list[str | Block]] = []
+    origins: list[bytes] = []
+    """:attr:`Block.origins` of the blocks, which are empty in them: a list of a million numbers would take so long to
+    decode that it would hold up other threads."""
     content: bytes = b""
     problem: str = ""
     """What is wrong with the document."""
@@ -56,11 +63,29 @@ def answer(sent: SentDocument) -> Answer:
             document = translated_once(document, texts, language, sent.name)
         if sent.is_last:
             return Answer(content=document.write(*done[-1]))
-        return Answer([list(piece) for piece in document.pieces])
+        blocks = [part for piece in document.pieces for part in piece if isinstance(part, Block)]
+        origins = [array("q", block.origins).tobytes() for block in blocks]
+        return Answer(list(_with_origins(document.pieces, repeat(()))), origins)
     except EdgeformerError as error:
         return Answer(problem=str(error))
     except RecursionError:
         return Answer(problem=f"`{sent.name}` has elements that are nested too deeply.")
+
+
+def decoded(reply: bytes) -> Answer:
+    """Decode an answer.
+
+    Raises:
+        msgspec.DecodeError: its end is missing.
+    """
+    answer = msgspec.msgpack.decode(reply, type=Answer)
+    answer.pieces = list(_with_origins(answer.pieces, (array("q", each) for each in answer.origins)))
+    return answer
+
+
+def _with_origins(pieces: Iterable[Piece], origins: Iterator[Sequence[int]]) -> Iterator[list[str | Block]]:
+    for piece in pieces:
+        yield [replace(part, origins=next(origins)) if isinstance(part, Block) else part for part in piece]
 
 
 def limit(memory: int, seconds: int) -> None:

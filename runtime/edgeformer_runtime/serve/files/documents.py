@@ -13,7 +13,7 @@ import msgspec
 from edgeformer_runtime.errors import DataError, EdgeformerError
 from edgeformer_runtime.limits import MIB
 from edgeformer_runtime.selfcheck.memory import available_memory
-from edgeformer_runtime.serve.files.document_process import Answer, SentDocument
+from edgeformer_runtime.serve.files.document_process import Answer, SentDocument, decoded
 
 MAX_PROCESSES = 2
 """Documents that are read or written at a time."""
@@ -55,27 +55,15 @@ class Documents:
         async with self._free:
             if (left := available_memory()) is not None:
                 memory = min(memory, left // (SHARE * self._workers))
-            limits = map(str, (memory, seconds))
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "edgeformer_runtime.serve.files.document_process", *limits),
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=DEVNULL,
-                env={
-                    "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-                    "SYSTEMROOT": os.environ.get("SYSTEMROOT", ""),
-                },
-            )
+            is_gone, content = asyncio.Event(), msgspec.msgpack.encode(document)
+            exchange = asyncio.create_task(_exchanged((memory, seconds), content, size + MAX_ANSWER, is_gone))
             try:
-                reply = await _exchanged(process, msgspec.msgpack.encode(document), size + MAX_ANSWER)
-            except BaseException:  # such as the end of the request's time
-                with suppress(ProcessLookupError):
-                    process.kill()
-                raise
+                reply = await asyncio.shield(exchange)
             finally:
-                await process.wait()
+                is_gone.set()
+                await asyncio.wait([exchange])
         try:
-            answer = msgspec.msgpack.decode(reply, type=Answer)
+            answer = await asyncio.to_thread(decoded, reply)
         except msgspec.DecodeError:
             answer = Answer(problem=_TOO_LARGE.format(document.name))
         if answer.failure:
@@ -85,21 +73,48 @@ class Documents:
         return answer
 
 
-async def _exchanged(process: Process, request: bytes, limit: int) -> bytes:
-    """Send a request, and return the answer, whose end is missing if the process was ended.
+async def _exchanged(limits: tuple[int, int], request: bytes, most: int, is_gone: asyncio.Event) -> bytes:
+    """Send a request to a process, and return the answer, whose end is missing if the process was ended. It must not be
+    canceled: asyncio waits for pipes that it has not connected yet (https://github.com/python/cpython/issues/103847),
+    and for those that it has stopped reading.
+
+    Args:
+        limits: bytes of memory and seconds of processor time of the process.
+        request: what it is sent.
+        most: bytes of the answer.
+        is_gone: set when nobody waits for it any more; the process then ends.
 
     Raises:
-        DataError: it has more than ``limit`` bytes.
+        DataError: the answer is larger.
     """
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "edgeformer_runtime.serve.files.document_process", *map(str, limits)),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=DEVNULL,
+        env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "SYSTEMROOT": os.environ.get("SYSTEMROOT", "")},
+    )
     assert process.stdin is not None
     assert process.stdout is not None
+    ending = asyncio.create_task(_killed(process, is_gone))
     with suppress(BrokenPipeError, ConnectionResetError):  # it ended, or was killed for its memory or time
         process.stdin.write(request)
         await process.stdin.drain()
-        process.stdin.close()
+    process.stdin.close()
     reply = bytearray()
     while part := await process.stdout.read(CHUNK):
-        reply += part
-        if len(reply) > limit:
-            raise DataError("The document has too much text for one request; split it.")
+        if len(reply) <= most:
+            reply += part
+        else:
+            is_gone.set()
+    await process.wait()
+    ending.cancel()
+    if len(reply) > most:
+        raise DataError("The document has too much text for one request; split it.")
     return bytes(reply)
+
+
+async def _killed(process: Process, is_gone: asyncio.Event) -> None:
+    await is_gone.wait()
+    with suppress(ProcessLookupError):
+        process.kill()

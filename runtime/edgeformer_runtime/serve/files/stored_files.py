@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 import time
@@ -13,6 +14,8 @@ from edgeformer_runtime.serve.errors import ApiError
 
 KEPT_SECONDS = 30 * 60
 """How long a translated file can be downloaded."""
+REMOVAL_SECONDS = 60
+"""Time between two removals of files that can no longer be downloaded."""
 MAX_NAME = 120
 """Bytes of the name of a stored file that come from that of the original."""
 _NAME = re.compile(r"[0-9a-f-]{36}\.[\w.-]{1,150}")
@@ -65,8 +68,17 @@ class StoredFiles:
         if not _NAME.fullmatch(name):
             raise ApiError(400, "Invalid filename")
         for path in self._folder.glob(f"*/{name}"):
-            return path
+            with suppress(FileNotFoundError):  # it was removed at this moment
+                if time.time() - path.stat().st_mtime < KEPT_SECONDS:
+                    return path
         raise ApiError(404, "There is no such file; translated files are kept for half an hour at most.")
+
+    async def remove_old(self) -> None:
+        """Remove files that can no longer be downloaded, again and again."""
+        while True:
+            await asyncio.sleep(REMOVAL_SECONDS)
+            with suppress(OSError):  # they are removed the next time
+                await asyncio.to_thread(self._make_room, self._folder, self._quota)
 
     @staticmethod
     def _make_room(folder: Path, room: int) -> None:
@@ -77,7 +89,7 @@ class StoredFiles:
                 status[path] = path.stat()
         total = sum(each.st_size for each in status.values())
         for path in sorted(status, key=lambda path: status[path].st_mtime):
-            if total <= room and time.time() - status[path].st_mtime <= KEPT_SECONDS:
+            if total <= room and time.time() - status[path].st_mtime < KEPT_SECONDS:
                 break
             path.unlink(missing_ok=True)
             total -= status[path].st_size

@@ -25,9 +25,11 @@ async function ask(path, body, signal) {
     if (error.name === "AbortError") throw error;
     throw new Error("The server cannot be reached; try again.");
   }
-  const answer = await response.json().catch(() => ({}));
+  const answer = await response.json().catch(() => null);
+  signal?.throwIfAborted();
+  if (response.ok && !answer) throw new Error("The server's answer has been cut off; try again.");
   if (!response.ok) {
-    const error = new Error(answer.error || `The server answered with status ${response.status}.`);
+    const error = new Error(answer?.error || `The server answered with status ${response.status}.`);
     throw Object.assign(error, { wait: Number(response.headers.get("Retry-After")) });
   }
   return answer;
@@ -186,7 +188,7 @@ async function alternatives() {
   const key = JSON.stringify(body);
   if (!body.q.trim() || key === state.others) return;
   try {
-    const answer = await ask("translate", body);
+    const answer = await ask("translate", body, state.request?.signal);
     state.others = key;
     const shown = $("output").textContent;
     const texts = [answer.translatedText, ...answer.alternatives].filter((text) => text !== shown);
@@ -198,7 +200,7 @@ async function alternatives() {
       return item;
     }));
   } catch (error) {
-    say(error.message, true);
+    if (error.name !== "AbortError") say(error.message, true);
   }
 }
 
@@ -234,6 +236,7 @@ function changed() {
   $("clear").hidden = !length;
   $("drop").classList.toggle("has-text", length > 0);
   stale(true);
+  state.request?.abort(); // what was asked for the text before
   state.others = "";
   $("alternatives").replaceChildren();
   clearTimeout(state.timer);

@@ -31,6 +31,8 @@ def decoded(content: bytes, name: str) -> tuple[str, str]:
     Raises:
         DataError: it is not UTF-8.
     """
+    if content.startswith(b"\x1f\x8b"):
+        raise DataError(f"{name[:1].upper()}{name[1:]} is compressed; unpack it with gunzip.")
     mark = "\ufeff" if content.startswith(b"\xef\xbb\xbf") else ""
     try:
         return mark, content[len(mark.encode()) :].decode("utf-8")

@@ -7,43 +7,33 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise, zip_longest
+from typing import Any
 
+from edgeformer_runtime.errors import ConfigError, missing_package
 from edgeformer_runtime.text.block import Block, Parts
 from edgeformer_runtime.text.markup.builder import ENTITY, BlockBuilder
 from edgeformer_runtime.text.markup.tokens import INLINE, Token, html_tokens
 from edgeformer_runtime.text.protected import FORMULA
 
-_FENCE = re.compile(
-    r"(?P<prefix>(?:[ \t]*+(?:>|[-*+][ \t]++|\d{1,9}[.)][ \t]++))*+)[ \t]*+(?P<fence>`{3,}(?![^\n]*`)|~{3,})"
-)
-"""The first line of fenced code, perhaps in a quotation or a list."""
-_RAW_HTML = re.compile(r"\s*<(?:(?P<comment>!--)|(?:script|pre|style|textarea)(?=[\s>]))", re.IGNORECASE)
-_RAW_HTML_END = re.compile(r"</(?:script|pre|style|textarea)>", re.IGNORECASE)
-_COMMENT_END = re.compile("-->")
 _FRONT_MATTER = re.compile(
     r"(?:---[ \t]*\r?\n.*?\n(?:---|\.\.\.)|\+\+\+[ \t]*\r?\n.*?\n\+\+\+)[ \t]*(?:\r?\n|\Z)", re.DOTALL
 )
-_DEFINITION = re.compile(r"^[ ]{0,3}\[(?!\^)([^\]\n]+)\]:\s", re.MULTILINE)
-_COPIED_LINE = re.compile(
-    r"\s*$"
-    r"|\s*(?:>\s*)+\[!\w+\]\s*$"
-    r"|\s*(?::{3,}|!!!\s|\?\?\?\+?\s|===\s+\")"
-    r"|\s*\[(?!\^)[^\]]+\]:\s"
-    r"|\s*(?:[-*_]\s*){3,}$"
-    r"|\s*(?:=+|-+)\s*$"
-    r"|\s*+\|?[\s:-]++\|[\s:|-]*$"
-    r"|\s*</?[a-zA-Z!][^>]*>\s*$"
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_CONTAINER = re.compile(r"^([ \t>]*)(?=(?:!!!|\?\?\?\+?|===)[ \t]|\[\^[^\]]+\]:)")
+"""Before what has indented paragraphs in extensions of Markdown: admonitions, tabs, footnotes."""
+_RAW_HTML = re.compile(
+    r"<(?:[?]|!(?!--.*?-->[ \t]*\S)|(?:script|pre|style|textarea)(?=[\s>]))", re.DOTALL | re.IGNORECASE
 )
-"""Blank lines, beginnings of admonitions, link definitions, rules, underlines of headings and tables, and tags of HTML
-blocks."""
-_INDENT = re.compile(r"[ \t]*")
-_CONTAINER = re.compile(r"[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+|(?P<four>\[\^[^\]]+\]:|!!!|\?\?\?|===\s))")
-"""Beginning of what indented paragraphs belong to: after a list marker, or by four columns."""
-_HEADING = re.compile(r"[ ]{0,3}#{1,6}\s")
-_TABLE_DELIMITER = re.compile(r"\s*+\|?\s*+:?-++:?\s*+\|[\s:|-]*$")
-"""What is below the first row of a table."""
-_PREFIX = re.compile(r"\s*(?:(?:>\s?|[-*+]\s+(?:\[[ xX]\]\s+)?|\d{1,9}[.)]\s+|#{1,6}\s+|:\s+|\[\^[^\]]+\]:\s+)\s*)*")
-_STARTS_BLOCK = re.compile(r"\s*(?:>|[-*+]\s|\d{1,9}[.)]\s|#{1,6}\s|:\s|\||\[\^[^\]]+\]:)")
+"""The beginning of HTML whose content is not text; what follows a comment is."""
+_COPIED_LINE = re.compile(r"\[!\w+\]$|:{3,}|(?:!!!|\?\?\?\+?)\s|===\s+\"|</?[a-zA-Z!][^>]*>$")
+"""Beginnings of admonitions and tabs, and tags of HTML, alone in a line."""
+_NEW_BLOCK = re.compile(r":\s|\|")
+"""What begins a definition of a term, or a row of a table without a head."""
+_PREFIX = re.compile(r"\[[ xX]\]\s+|:\s+|\[\^[^\]]+\]:\s+")
+"""Boxes of tasks, and what begins a definition or a footnote."""
+_MAX_NESTING = 100
 _INLINE = re.compile(
     r"(?P<copied>(?<!`)(?P<ticks>`{1,8})(?!`)(?:[^`]|(?<!`)(?!(?P=ticks)(?!`))`+){1,1000}?(?P=ticks)(?!`)"
     r"|<(?:https?://|mailto:)[^<>\s]*>|<(?P<element>code|kbd|samp|tt|var)\b[^<>]*>[^<>]{0,1000}</(?P=element)>"
@@ -51,7 +41,7 @@ _INLINE = re.compile(
     r"|(?P<image>!\[[^\]\n]{0,1000}\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*){0,9}\)|\[[^\]\n]{0,200}\])?)"
     r"|(?P<note>\[\^[^\]\n]{1,200}\]|<(?P<level>su[bp])\b[^<>]*>(?P<sign>(?:(?![^\W\d_])[^<>\n]){1,20})</(?P=level)>)"
     r"|(?P<close>\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*){0,9}\)|\[[^\]\n]{0,200}\]))|(?P<open>\[)|(?P<end>\])"
-    r"|(?P<break>(?:[ ]{2,1000}|\\)\r?\n)"
+    r"|(?P<break>(?:[ ]{2,1000}|\\)\r?\n(?:[ \t]*>)*)|(?P<line>\n[ \t]*>(?:[ \t]*>)*)"
     r"|(?P<html></?(?P<name>[a-zA-Z][a-zA-Z0-9-]*)[^<>]*>|<!--.{0,2000}?-->)|(?P<escape>\\[!-/:-@\[-`{-~])"
     rf"|(?P<entity>{ENTITY.pattern})"
     r"|(?P<mark>\*{1,3}|_{1,3}|~~)|(?P<cell>\|)",
@@ -77,89 +67,63 @@ def markdown_parts(text: str) -> Iterator[str | Block]:
     if match := _FRONT_MATTER.match(text):
         yield match[0]
         offset = match.end()
-    labels = frozenset(_label(match[1]) for match in _DEFINITION.finditer(text, offset))
-    copied_lines, indentation = _CopiedLines(), _Indentation()
-    paragraph: list[str] = []
-    in_table = False
-    for line in text[offset:].splitlines(keepends=True):
-        is_raw = copied_lines.has(line)
-        copied = is_raw or _COPIED_LINE.match(line.rstrip("\r\n")) is not None
-        copied = indentation.is_code(line, in_paragraph=bool(paragraph)) or copied
-        is_delimiter = copied and not is_raw and _TABLE_DELIMITER.match(line) is not None
-        if is_delimiter and paragraph:
-            yield from _paragraph("".join(paragraph[:-1]), labels)
-            yield from _paragraph(paragraph[-1], labels, is_row=True)
-            paragraph = []
-        if copied or in_table or _STARTS_BLOCK.match(line):
-            yield from _paragraph("".join(paragraph), labels, is_row=in_table)
-            paragraph = []
-        in_table = (in_table and not copied) or is_delimiter
-        if copied:
+    lines = _LINE.findall(text, offset)
+    source = "\n".join(_CONTAINER.sub(r"\1-   ", line.rstrip("\r\n")) for line in lines)
+    tokens, found = list[Any](), dict[str, Any]()
+    parser = _parser()
+    parser.block.parse(source, parser, found, tokens)
+    labels, written = frozenset(map(_label, found.get("references", ()))), 0
+    for before, token in pairwise([None, *tokens]):
+        is_row = token.type == "tr_open"
+        is_text = token.type == "inline" and before.type in ("heading_open", "paragraph_open")
+        if is_row or is_text or (token.type == "html_block" and not _RAW_HTML.match(token.content)):
+            first, last = token.map
+            yield "".join(lines[written:first])
+            yield from _row(lines[first], labels) if is_row else _blocks(lines[first:last], token.content, labels)
+            written = last
+    yield "".join(lines[written:])
+
+
+@cache
+def _parser() -> Any:
+    """Return what finds paragraphs, headings, rows of tables and HTML; marks inside them are found here."""
+    try:
+        from markdown_it import MarkdownIt
+    except ModuleNotFoundError as error:
+        raise ConfigError(missing_package("Markdown", error.name, "text")) from None
+    return MarkdownIt("commonmark", {"maxNesting": _MAX_NESTING}).enable("table")
+
+
+def _row(line: str, labels: frozenset[str]) -> Iterator[str | Block]:
+    return _paragraph(line, len(line) - len(line.lstrip(" \t>")), labels, is_row=True)
+
+
+def _blocks(lines: Sequence[str], content: str, labels: frozenset[str]) -> Iterator[str | Block]:
+    """Divide a paragraph, heading or block of HTML.
+
+    Args:
+        lines: its lines as the document has them.
+        content: its text, without what is before it in each line, such as the marks of lists and quotations.
+        labels: labels of links.
+    """
+    paragraph, start = "", 0
+    for line, text in zip_longest(lines, content.split("\n")[: len(lines)], fillvalue=""):
+        text = text.strip()
+        is_copied = not text or text not in line or _COPIED_LINE.match(text) is not None
+        if is_copied or _NEW_BLOCK.match(text):
+            yield from _paragraph(paragraph, start, labels)
+            paragraph = ""
+        if is_copied:
             yield line
-        elif _HEADING.match(line):
-            yield from _paragraph(line, labels)
-        else:
-            paragraph.append(line)
-    yield from _paragraph("".join(paragraph), labels, is_row=in_table)
-
-
-@dataclass
-class _CopiedLines:
-    """Finds fenced code, and HTML whose content is not text."""
-
-    end: re.Pattern[str] | None = None
-    """What the last line has; ``None`` outside."""
-    in_quote: bool = False
-
-    def has(self, line: str) -> bool:
-        """Return whether the next line belongs to them."""
-        if self.in_quote and not line.lstrip().startswith(">"):
-            self.end, self.in_quote = None, False
-        if self.end is not None:
-            if self.end.search(line):
-                self.end, self.in_quote = None, False
-            return True
-        if match := _FENCE.match(line):
-            fence = match["fence"]
-            self.end = re.compile(rf"^[ \t>]*{fence[0]}{{{len(fence)},}}\s*$")
-            self.in_quote = ">" in match["prefix"]
-            return True
-        if match := _RAW_HTML.match(line):
-            end = _COMMENT_END if match["comment"] else _RAW_HTML_END
-            if not end.search(line):
-                self.end = end
-                return True
-            return not match["comment"]
-        return False
-
-
-@dataclass
-class _Indentation:
-    """Tells indented code from paragraphs of lists."""
-
-    columns: list[int] = field(default_factory=list)
-    """Where the text of each list item around begins."""
-
-    def is_code(self, line: str, *, in_paragraph: bool) -> bool:
-        """Return whether the next line is indented code, which is never inside a paragraph."""
-        if not line.strip():
-            return False
-        column = _column(line, _INDENT)
-        container = _CONTAINER.match(line)
-        if in_paragraph and container is None:
-            return False
-        while self.columns and self.columns[-1] > column:
-            self.columns.pop()
-        if container is not None:
-            self.columns.append(column + 4 if container["four"] else _column(line, _CONTAINER))
-            return False
-        return column >= 4 + (self.columns[-1] if self.columns else 0)
-
-
-def _column(line: str, pattern: re.Pattern[str]) -> int:
-    """Columns that the beginning of a line takes."""
-    match = pattern.match(line)
-    return len(match[0].expandtabs(4)) if match else 0
+            continue
+        offset = line.rindex(text)
+        start, end = start if paragraph else offset, offset + len(text)
+        paragraph += line
+        if line[end:].strip():  # the marks after a heading
+            yield from _paragraph(line[:end], start, labels)
+            yield line[end:]
+            paragraph = ""
+    yield from _paragraph(paragraph, start, labels)
 
 
 def _label(text: str) -> str:
@@ -167,15 +131,15 @@ def _label(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def _paragraph(text: str, labels: frozenset[str], *, is_row: bool = False) -> Iterator[str | Block]:
+def _paragraph(text: str, start: int, labels: frozenset[str], *, is_row: bool = False) -> Iterator[str | Block]:
     if not text:
         return
-    prefix = _PREFIX.match(text)
-    start = prefix.end() if prefix else 0
+    while prefix := _PREFIX.match(text, start):
+        start = prefix.end()
     end = max(start, len(text.rstrip()))
     yield text[:start]
     matches = list(_INLINE.finditer(text, start, end))
-    pairs, is_row = _pairs(matches, labels), is_row or text.lstrip().startswith("|")
+    pairs, is_row = _pairs(matches, labels), is_row or text.startswith("|", start)
     builder, offset = _Builder(labels=labels, pairs=pairs), start
     for match in matches:
         builder.plain(text[offset : match.start()])
@@ -267,6 +231,8 @@ class _Builder(BlockBuilder):
             self._image(raw)
         elif match["html"] is not None:
             self.tag(next(html_tokens(raw)))
+        elif match["line"] is not None:
+            self.add("\n", [raw])
         elif match["note"] is not None:
             self.item(match["sign"] if match["level"] == "sub" else "", raw)
         else:

@@ -5,17 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from edgeformer_runtime.text.block import Block, Span, spliced
+from edgeformer_runtime.text.block import ACCENTS, Block, Span, spliced
 from edgeformer_runtime.text.documents.document import Document, decoded
 from edgeformer_runtime.text.markup import html_parts
+from edgeformer_runtime.text.surface import UNSPACED
 
-_NEXT = r"[ \t]*(?:\d+[ \t\r]*\n[ \t]*)?(?:\d+:)?\d{1,2}:\d\d[.,]\d{1,3}[ \t]*-->"
-"""What a cue begins with, perhaps its number before."""
-_PART = re.compile(rf"(?m)^[^\n]*-->[^\n]*(?:\n|\Z)|(?P<text>(?:^(?!{_NEXT}|[^\n]*-->)[^\n]*\S[^\n]*(?:\n|\Z))+)")
-"""The line with the times of a cue; or lines of text up to a blank line, or to the next cue where that is missing."""
+_TIMES = r"[ \t]*(?:\d+:)?\d{1,2}:\d\d[.,]\d{1,3}[ \t]*-->"
+_PART = re.compile(
+    rf"(?m)^{_TIMES}[^\n]*(?:\n|\Z)|(?P<text>(?:^(?!(?:[ \t]*\d+[ \t\r]*\n)?{_TIMES})[^\n]*\S[^\n]*(?:\n|\Z))+)"
+)
+"""The line with the times of a cue; or lines of text up to a blank line, or to the next cue, perhaps its number, where
+that is missing."""
 _MAX_LINES = 8
 """A cue with more lines is not a subtitle; its translation is one line."""
-_TAG_OR_SPACE = re.compile(r"<[^<>]*>|(?P<space> )")
+_TAG_OR_BREAK = re.compile(
+    rf"<[^<>]*>|(?P<break> |(?<=[{UNSPACED}、。，！？])(?<![เ-ไ\u1039\u17d2])(?=[{UNSPACED}])(?![{ACCENTS}]))"
+)
+"""A tag; or where a line may end: at a space, or between letters of scripts without spaces."""
 _NAME = r"[A-ZÀ-ÖØ-Þ][A-ZÀ-ÖØ-Þ\d .'’#&-]{1,30}(?:\([^()\n]{1,30}\)\s?)?:\s"
 _LEAD = rf"(?:>>+|[-‐–—])[ \t]?(?:{_NAME})?|{_NAME}"
 _TURN = re.compile(
@@ -38,7 +44,7 @@ def read_subtitles(content: bytes, name: str, *, is_vtt: bool) -> Document:
             times = part.end()
         elif times == part.start() or (times is not None and not is_vtt):  # WebVTT has other text after blank lines
             for start, end in _turns(text, *part.span()):
-                end = start + len(text[start:end].rstrip())
+                start, end = end - len(text[start:end].lstrip()), start + len(text[start:end].rstrip())
                 if start < end:
                     spans.append((start, end))
                     pieces.append(list(html_parts(text[start:end], entities=is_vtt, is_cue=True)))
@@ -69,9 +75,9 @@ def _wrapped(text: str, count: int, end: str) -> str:
     text = " ".join(text.split())
     lines = []
     for left in range(count, 1, -1):
-        hidden, shown = 0, dict[int, int]()  # characters before each space
-        for match in _TAG_OR_SPACE.finditer(text):
-            if match["space"] is None:
+        hidden, shown = 0, dict[int, int]()  # characters before each break
+        for match in _TAG_OR_BREAK.finditer(text):
+            if match["break"] is None:
                 hidden += len(match[0])
             else:
                 shown[match.start()] = match.start() - hidden
@@ -80,5 +86,5 @@ def _wrapped(text: str, count: int, end: str) -> str:
         middle = (len(text) - hidden) / left
         offset = min(shown, key=lambda offset: abs(shown[offset] - middle))
         lines.append(text[:offset])
-        text = text[offset + 1 :]
+        text = text[offset:].removeprefix(" ")
     return end.join([*lines, text])

@@ -7,7 +7,7 @@ import string
 from collections.abc import Mapping
 
 from edgeformer_runtime.text.block import Block, Parts
-from edgeformer_runtime.text.markup.builder import ESCAPES, BlockBuilder
+from edgeformer_runtime.text.markup.builder import ATTRIBUTE_ENTITY, ESCAPES, BlockBuilder
 
 ATTRIBUTE = re.compile(
     r"""(?P<name>[^\s"'<>/=]+)(?:\s*=\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"'=<>`]+)))?"""
@@ -50,7 +50,7 @@ def tag_parts(tag: str, name: str, offset: int) -> Parts:
             end -= 1  # XML's end of an empty element
         if _is_read(name, match["name"].lower(), values):
             builder = BlockBuilder(_ESCAPES[kind])
-            builder.text(tag[start:end], offset + start)
+            builder.text(tag[start:end], offset + start, ATTRIBUTE_ENTITY)
             parts += [tag[written:start], *builder.block(offset + end)]
             written = end
     return (*parts, tag[written:]) if parts else ()

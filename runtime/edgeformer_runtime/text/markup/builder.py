@@ -12,6 +12,9 @@ from edgeformer_runtime.text.block import LETTER, Block, Item, Parts, Tag
 from edgeformer_runtime.text.markup.tokens import Token, names
 
 ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
+LEGACY_ENTITY = re.compile(ENTITY.pattern.replace(";", ";?"))
+"""An entity in text, whose semicolon may be missing; the longest beginning that is one counts."""
+ATTRIBUTE_ENTITY = re.compile(ENTITY.pattern.replace("}", "}+").replace(";", "(?:;|(?![=a-zA-Z0-9;]))"))
 
 _IMAGES = names("embed img input")
 """Elements that are shown between words."""
@@ -39,15 +42,22 @@ class BlockBuilder:
     is_apart: bool = False
     """Whether text that follows does not belong to the word before it."""
 
-    def text(self, raw: str, offset: int) -> None:
-        """Add text, in which entities stand for characters."""
+    def text(self, raw: str, offset: int, entity: re.Pattern[str] = ENTITY) -> None:
+        """Add text, in which entities stand for characters; those without a character are kept as comments are."""
         start = 0
-        for match in ENTITY.finditer(raw) if self.escapes else ():
-            character = html.unescape(match[0])
-            if len(character) == 1 and character != "\ufffd":
-                self.add(raw[start : match.start()], raw[start : match.start()], offset + start)
-                self.add(character, [match[0]], offset + match.start())
-                start = match.end()
+        for match in entity.finditer(raw) if self.escapes else ():
+            text = html.unescape(match[0])
+            rest = text[1:] if match[0].endswith(text[1:]) else ""  # what follows `&not` in `&notit;`
+            if text == match[0] or (rest and entity is not LEGACY_ENTITY):
+                continue
+            end = match.end() - len(rest)
+            self.add(raw[start : match.start()], raw[start : match.start()], offset + start)
+            text = text.removesuffix(rest)
+            if text and "\ufffd" not in text:
+                self.add(text, [raw[match.start() : end], *[""] * (len(text) - 1)], offset + match.start())
+            else:
+                self.tag(Token(raw[match.start() : end], "!"))
+            start = end
         self.add(raw[start:], raw[start:], offset + start)
 
     def plain(self, text: str) -> None:

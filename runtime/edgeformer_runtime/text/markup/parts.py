@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from edgeformer_runtime.text.block import Block, Parts, Tag
 from edgeformer_runtime.text.markup.attributes import tag_parts
-from edgeformer_runtime.text.markup.builder import ESCAPES, BlockBuilder
+from edgeformer_runtime.text.markup.builder import ENTITY, ESCAPES, LEGACY_ENTITY, BlockBuilder
 from edgeformer_runtime.text.markup.tokens import BLOCKS, INLINE, Token, element_ends, html_tokens
 
 _INLINE = INLINE | {"", "!"}
@@ -50,7 +50,7 @@ def html_parts(
         attributes = () if is_cue or not token.has_translation else _with_attributes(token, raw, offset)
         inline = is_cue or token.name in INLINE or token.name == "!" or (is_message and token.name not in BLOCKS)
         if not token.name:
-            builder.text(raw, offset)
+            builder.text(raw, offset, ENTITY if is_message else LEGACY_ENTITY)
         elif not inline:
             yield from builder.block(offset)
             builder = BlockBuilder(escapes)

@@ -27,8 +27,13 @@ _ORDINAL = re.compile(r"(\d+)(?:st|nd|rd|th|er|re|e|ème|[.]?[ºª])")
 
 
 def base_code(language: str) -> str:
-    """The language of a code without script and region."""
-    return re.split("[-_]", language)[0]
+    """The language of a code without script and region, in two letters if it has such: ``hi`` for ``hin_Deva``."""
+    code = re.split("[-_]", language)[0]
+    if len(code) != 3 or not (code.isascii() and code.isalpha()):
+        return code
+    from langcodes import Language  # most codes have two letters
+
+    return Language.get(code).prefer_macrolanguage().language or code
 
 
 def ascii_digits(text: str) -> str:

@@ -1,0 +1,392 @@
+# mypy: disable-error-code="no-untyped-call"
+"""What training on a GPU depends on, as far as it can be observed without one: backends, dtypes, storages, waiting."""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from edgeformer.config import Recipe, TrainConfig, recipe_from_tree
+from edgeformer.data.batches import Batch
+from edgeformer.errors import CheckpointError, TrainingError
+from edgeformer.model.base import EncoderDecoder
+from edgeformer.model.build import build_model
+from edgeformer.model.lstm.model import LSTMCell, LSTMLayer
+from edgeformer.model.transformer.ssru import by_doubling, step_by_step
+from edgeformer.quality.translators import open_translator
+from edgeformer.run.folder import Run
+from edgeformer.run.weights import load_weights, save_weights
+from edgeformer.train.checkpoints.averaging import load_average
+from edgeformer.train.checkpoints.checkpoint import TrainingState
+from edgeformer.train.gpu import use_fp32_recurrences
+from edgeformer.train.loop import Update, _prepared, build_optimizer
+from edgeformer.train.loss import Objective
+from edgeformer.train.processes import uses_bf16
+from edgeformer.train.stopping import SignalWatch
+from edgeformer.train.supervisor import Supervisor
+from edgeformer.train.trainer import train
+from tests.factory import randomise, small_recipe
+from tests.strangers import FAMILIES, NoFields
+from tests.variants import VARIANTS
+
+SMALL_FAMILIES: dict[str, dict[str, Any]] = {
+    "transformer": {"d_model": 8, "d_ff": 8, "heads": 2, "encoder_layers": 1, "decoder_layers": 1},
+    "ssru": {"d_model": 8, "d_ff": 8, "heads": 2, "encoder_layers": 1, "decoder_layers": 1},
+    "lstm": {"d_model": 8, "hidden_size": 8},
+    "lstm_attention": {"d_model": 8, "hidden_size": 8, "bidirectional": True},
+}
+
+
+def recipe(folder: Path, family: str, **train_fields: Any) -> Recipe:
+    """Letters to the same letters backwards, validated every 2 updates."""
+    text = folder / "letters.tsv"
+    lines = (f"{one} {two} {three}\t{three} {two} {one}\n" for one in "abcd" for two in "abcd" for three in "ab")
+    text.write_text("".join(lines), encoding="utf-8")
+    limits = {"max_steps": 4, "validate_every": 2, "batch_tokens": 64, "validate_sentences": 2, "threads": 1}
+    tree = {
+        "model": {"family": family, **SMALL_FAMILIES[family]},
+        "tokenizer": {"kind": "word", "vocab_size": 30},
+        "data": {"train": [str(text)], "valid_size": 5, "test_size": 5},
+        "train": {**limits, **train_fields},
+    }
+    return recipe_from_tree(tree, "test")
+
+
+def small_model(variant: str) -> EncoderDecoder:
+    return randomise(build_model(small_recipe(variant), 30, 30), 0)
+
+
+Settings = tuple[bool, bool]
+
+
+def watch(monkeypatch: pytest.MonkeyPatch, family: str) -> dict[str, set[Settings]]:
+    """Note, for each way to call a model, whether cuDNN's attention and TF32 were allowed."""
+    noted: dict[str, set[Settings]] = {}
+    kind = type(build_model(small_recipe(section={"family": family, **SMALL_FAMILIES[family]}), 30, 30))
+    torch.backends.cuda.enable_cudnn_sdp(True)
+
+    def noting(name: str, original: Any) -> Any:
+        def call(model: Any, *inputs: Any) -> Any:
+            settings = torch.backends.cuda.cudnn_sdp_enabled(), torch.backends.cuda.matmul.allow_tf32
+            noted.setdefault(f"{name} {'trains' if model.training else 'evaluates'}", set()).add(settings)
+            return original(model, *inputs)
+
+        return call
+
+    for name in ("features", "encode", "step"):
+        monkeypatch.setattr(kind, name, noting(name, getattr(kind, name)))
+    return noted
+
+
+@pytest.mark.parametrize("family", SMALL_FAMILIES)
+def test_training_validation_and_evaluation_never_take_cudnns_attention(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = watch(monkeypatch, family)
+    monkeypatch.setattr("edgeformer.train.trainer.check_model", lambda model: None)  # compares in full precision
+    run = train(recipe(tmp_path, family), tmp_path / "run").run
+    in_training = {"features trains", "features evaluates", "encode evaluates", "step evaluates"}
+    assert {call for call, settings in noted.items() if settings == {(False, True)}} >= in_training
+    assert all(settings == {(False, True)} for settings in noted.values())
+    assert not torch.backends.cuda.matmul.allow_tf32  # which other work in this process may not want
+    noted.clear()
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    open_translator(run.path).translate(["a b c"])
+    assert {"encode evaluates", "step evaluates"} <= noted.keys()
+    assert all(settings == {(False, False)} for settings in noted.values())
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_models_of_other_packages_never_take_cudnns_attention(name: str) -> None:
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    FAMILIES[name].build(NoFields(), 30, 30)
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+    assert torch.backends.cuda.flash_sdp_enabled()
+    assert torch.backends.cuda.mem_efficient_sdp_enabled()
+    assert torch.backends.cuda.math_sdp_enabled()
+
+
+def share_storage(parameters: list[Any]) -> None:
+    """Make parameters parts of one storage, as cuDNN does with the weights of an LSTM on a GPU."""
+    flat, start = torch.cat([parameter.detach().flatten() for parameter in parameters]), 0
+    for parameter in parameters:
+        parameter.data = flat[start : start + parameter.numel()].view_as(parameter)
+        start += parameter.numel()
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_weights_in_one_storage_are_saved_loaded_averaged_and_resumed(variant: str, tmp_path: Path) -> None:
+    model, other = small_model(variant), randomise(small_model(variant), 1)
+    expected = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for each in (model, other):
+        share_storage(list(each.parameters()))
+    save_weights(model, tmp_path / "weights.safetensors")
+    TrainingState(model, build_optimizer(model, TrainConfig())).save(tmp_path / "last.ckpt")
+
+    def restored(loaded: EncoderDecoder) -> bool:
+        return all(torch.equal(tensor, expected[name]) for name, tensor in loaded.state_dict().items())
+
+    assert not restored(other)
+    for load in (
+        lambda: load_weights(other, tmp_path / "weights.safetensors"),
+        lambda: load_average(other, [tmp_path / "weights.safetensors"] * 2),
+        lambda: TrainingState(other, build_optimizer(other, TrainConfig())).restore(tmp_path / "last.ckpt"),
+    ):
+        load()
+        assert restored(other)
+        randomise(other, 2)
+        assert not restored(other)
+    plain = small_model(variant)  # as an export or another machine would build it
+    assert restored(load_weights(randomise(plain, 3), tmp_path / "weights.safetensors"))
+    stored = load_file(tmp_path / "weights.safetensors")
+    parameters = sum(parameter.numel() for parameter in plain.parameters())
+    tables = sum(buffer.numel() for name, buffer in plain.named_buffers() if name in expected)
+    assert sum(tensor.numel() for tensor in stored.values()) == parameters + tables  # shared tensors once
+
+
+def test_a_tensor_and_its_transpose_in_one_storage_are_two(tmp_path: Path) -> None:
+    model = small_model("post_norm")
+    query, key = model.get_parameter("encoder_layers.0.attention.query.weight"), "encoder_layers.0.attention.key"
+    model.get_submodule(key).weight = nn.Parameter(query.detach().t())
+    save_weights(model, tmp_path / "weights.safetensors")
+    stored = load_file(tmp_path / "weights.safetensors")
+    assert torch.equal(stored[f"{key}.weight"], query.t())
+
+
+def test_a_shared_tensor_that_is_stored_twice_is_not_this_models(tmp_path: Path) -> None:
+    model = small_model("post_norm")
+    save_weights(model, tmp_path / "weights.safetensors")
+    stored = load_file(tmp_path / "weights.safetensors")
+    save_file({**stored, "projection.weight": torch.zeros(30, 32)}, tmp_path / "weights.safetensors")
+    with pytest.raises(CheckpointError, match="belong to another model"):
+        load_weights(model, tmp_path / "weights.safetensors")
+
+
+def flatten_on_cpu(self: nn.RNNBase) -> None:
+    """What ``flatten_parameters`` does with cuDNN."""
+    if all(isinstance(weight, nn.Parameter) for weight in self._flat_weights):
+        share_storage(self._flat_weights)
+
+
+@pytest.mark.parametrize("family", ["lstm", "lstm_attention"])
+def test_an_lstm_with_flat_weights_trains_and_resumes_to_the_same_bits(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = train(recipe(tmp_path, family), tmp_path / "plain").run
+    monkeypatch.setattr(nn.RNNBase, "flatten_parameters", flatten_on_cpu)
+    assert train(recipe(tmp_path, family, max_steps=2), tmp_path / "flat").finished
+    train(recipe(tmp_path, family), tmp_path / "flat", resume=True)
+    monkeypatch.undo()
+    expected, found = (Run.open(path).load_model().state_dict() for path in (plain.path, tmp_path / "flat"))
+    assert all(torch.equal(tensor, found[name]) for name, tensor in expected.items())
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_compute_in_fp32_under_autocast(kind: type[nn.LSTM | nn.GRU | nn.RNN]) -> None:
+    torch.manual_seed(0)
+    layer = kind(6, 5, num_layers=2, bidirectional=True)
+    x, start = torch.randn(4, 3, 6), torch.randn(4, 3, 5)
+    packed = pack_padded_sequence(x, torch.tensor([4, 1, 3]), enforce_sorted=False)
+    state = (start, start) if kind is nn.LSTM else start
+    expected = [layer(x), layer(x, state), layer(packed)]
+    use_fp32_recurrences(layer)
+    half = (start.bfloat16(), start.bfloat16()) if kind is nn.LSTM else start.bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = [layer(x), layer(x, state), layer(packed)]
+        assert layer(x.bfloat16(), hx=half)[0].dtype == torch.float32
+    torch.testing.assert_close(found[:2], expected[:2], rtol=0, atol=0)
+    assert torch.equal(found[2][0].data, expected[2][0].data)
+    torch.autograd.backward(found[0][0].sum())
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in layer.parameters())
+
+
+@pytest.mark.parametrize("variant", [name for name in VARIANTS if name.startswith("lstm")])
+def test_every_lstm_trains_in_bf16_with_its_recurrences_in_fp32(variant: str) -> None:
+    model = small_model(variant)
+    use_fp32_recurrences(model)
+    dtypes = set()
+    for module in model.modules():
+        if isinstance(module, nn.LSTM):
+            module.register_forward_hook(lambda *call: dtypes.add(call[2][1][0].dtype))
+    source, target = torch.randint(4, 20, (2, 3, 5))
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = Objective(model, 0.1)(source, torch.tensor([5, 4, 3]), target, target)
+    torch.autograd.backward(loss)
+    assert dtypes == {torch.float32}
+    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("length", [1, 2, 7, 16])
+def test_both_ways_to_compute_the_cells_of_an_ssru_are_the_recurrence(length: int) -> None:
+    torch.manual_seed(0)
+    kept = torch.rand(3, length, 5, requires_grad=True)
+    added = torch.randn(3, length, 5, requires_grad=True)
+    cell, expected = torch.zeros(3, 5), []
+    for step in range(length):
+        cell = kept[:, step] * cell + added[:, step]
+        expected.append(cell)
+    weight = torch.randn(3, length, 5)
+
+    def gradients(cells: Tensor) -> tuple[Tensor, ...]:
+        return torch.autograd.grad((cells * weight).sum(), (kept, added), materialize_grads=True)
+
+    expected_gradients = gradients(torch.stack(expected, 1))
+    for compute in (step_by_step, by_doubling):
+        cells = compute(kept, added)
+        torch.testing.assert_close(cells, torch.stack(expected, 1))
+        torch.testing.assert_close(gradients(cells), expected_gradients)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_run_of_the_cell_is_its_steps(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    cell = LSTMCell(5, 4).to(dtype)
+    nn.init.normal_(cell.gates.bias)
+    x, hidden, memory = (torch.randn(shape, dtype=dtype, requires_grad=True) for shape in ((3, 6, 5), (3, 4), (3, 4)))
+    outputs, state = [], (hidden, memory)
+    for step in range(6):
+        state = cell(x[:, step], *state)
+        outputs.append(state[0])
+    expected, found = torch.stack(outputs, 1), cell.run(x, hidden, memory)
+    torch.testing.assert_close(found, expected)
+    leaves = (x, hidden, memory, *cell.parameters())
+    torch.testing.assert_close(
+        torch.autograd.grad(found.square().sum(), leaves), torch.autograd.grad(expected.square().sum(), leaves)
+    )
+    if dtype == torch.float32:
+        with torch.autocast("cpu", torch.bfloat16):
+            in_bf16 = cell.run(x, hidden, memory)
+        assert in_bf16.dtype == torch.float32  # the cell state adds up in fp32
+        torch.testing.assert_close(in_bf16, expected, rtol=0, atol=0.05)
+
+
+def unpacked(lstm: nn.LSTM, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """An LSTM that reads padding, too: torch takes the lengths of packed sequences from the host."""
+    del length
+    outputs, (hidden, cell) = lstm(x)
+    return outputs, hidden, cell
+
+
+@pytest.mark.parametrize(
+    ("variant", "has_features"), [*((variant, True) for variant in VARIANTS), ("post_norm", False), ("lstm", False)]
+)
+def test_no_number_of_an_update_is_waited_for(
+    variant: str, has_features: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fake tensors have no numbers, so whatever would read one fails."""
+    monkeypatch.setattr(LSTMLayer, "kernel", staticmethod(unpacked))
+    with FakeTensorMode():
+        model = build_model(small_recipe(variant), 30, 30)
+        model.has_features = has_features
+        optimizer = build_optimizer(model, TrainConfig())
+        batch = (*(torch.zeros(shape, dtype=torch.int64) for shape in ((3, 5), 3, (3, 4), (3, 4))),)
+        with pytest.raises(DynamicOutputShapeException):
+            Objective(model, 0.1)(*batch)  # finds the labels that are not padding
+        loss = Objective(model, 0.1)(*batch, torch.zeros(9, dtype=torch.int64))
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
+        optimizer.step()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+def supervisor(device: str, **train_fields: Any) -> Supervisor:
+    """A supervisor that says what it does last: validate or save."""
+    config = TrainConfig(max_steps=100, **train_fields)
+    fabric: Any = SimpleNamespace(world_size=1, device=torch.device(device), broadcast=lambda value: value)
+    run: Any = SimpleNamespace(recipe=SimpleNamespace(train=config))
+    state: Any = TrainingState(None, None)  # type: ignore[arg-type]
+    fields: dict[str, Any] = {"d_model": 1, "validator": None, "display": None, "log": None, "signals": SignalWatch()}
+    return Supervisor(run, fabric, state, **fields)
+
+
+def update(step: int, norm: float) -> Update:
+    return Update(step, 9, torch.tensor(norm), torch.tensor(norm), 0.1)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_gradient_that_is_no_number_is_found_at_once_or_one_update_later(number: float) -> None:
+    watched = supervisor("cpu")
+    assert watched.after_update(update(1, 1.0)) is None
+    with pytest.raises(TrainingError, match=r"in step 2 \(loss (nan|inf)\)"):
+        watched.after_update(update(2, number))
+    watched = supervisor("cuda")
+    assert watched.after_update(update(1, number)) is None
+    with pytest.raises(TrainingError, match="in step 1 "):
+        watched.after_update(update(2, 1.0))
+
+
+def test_a_gradient_that_is_no_number_is_found_before_anything_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    for reason in ("_validate", "_save"):
+        monkeypatch.setattr(Supervisor, reason, lambda _: pytest.fail("saved"))
+    with pytest.raises(TrainingError, match="in step 1 "):
+        supervisor("cuda", validate_every=1).after_update(update(1, float("nan")))
+    interrupted = supervisor("cuda")
+    interrupted.signals.handle(15, None)
+    with pytest.raises(TrainingError, match="in step 1 "):
+        interrupted.after_update(update(1, float("nan")))
+
+
+def test_batches_are_prepared_in_order_by_a_thread_that_is_one_ahead_and_ends(tmp_path: Path) -> None:
+    threads = threading.active_count()
+    made: list[str] = []
+    second = threading.Event()
+
+    def batches() -> Iterator[Batch]:
+        for number in range(9):
+            made.append(threading.current_thread().name)
+            if number == 1:
+                second.set()
+            ids = torch.full((2, 3), number).numpy()
+            yield Batch(ids, ids[:, 0], ids, torch.tensor([[4, -1, -1], [5, 6, -1]]).numpy(), 3)
+
+    prepared = _prepared(batches())
+    batch, inputs = next(prepared)
+    assert second.wait(10)  # is prepared while this one is in use
+    assert threading.main_thread().name not in made
+    assert [tensor.tolist() for tensor in inputs[3:]] == [batch.labels.tolist(), [0, 3, 4]]
+    assert [int(next(prepared)[0].source[0, 0]) for _ in range(3)] == [1, 2, 3]
+    prepared.close()
+    assert threading.active_count() == threads
+    train(recipe(tmp_path, "transformer"), tmp_path / "run")
+    assert threading.active_count() == threads
+
+
+def test_a_batch_that_cannot_be_made_ends_the_training() -> None:
+    def batches() -> Iterator[Batch]:
+        yield from ()
+        raise OSError("gone")
+
+    with pytest.raises(OSError, match="gone"):
+        next(_prepared(batches()))
+
+
+@pytest.mark.parametrize(("major", "expected"), [(7, False), (8, True), (9, True)])
+def test_bf16_is_not_for_gpus_that_emulate_it(major: int, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(major=major))
+    assert uses_bf16(TrainConfig(precision="bf16")) == expected
+    assert not uses_bf16(TrainConfig(precision="fp32"))
+
+
+def test_a_checkpoint_is_not_held_in_memory_beside_the_weights(tmp_path: Path) -> None:
+    model = build_model(small_recipe("lstm", {"hidden_size": 200}), 30, 30)
+    state = TrainingState(model, build_optimizer(model, TrainConfig()))
+    tracemalloc.start()
+    try:
+        state.save(tmp_path / "last.ckpt")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 0.2 * (tmp_path / "last.ckpt").stat().st_size
