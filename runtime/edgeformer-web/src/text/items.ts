@@ -179,10 +179,12 @@ export function spaced(sentence: AlignedSentence, text: string, span: Span, lang
     const beside = left.item ? text.slice(left.item.end, span[1]) : [...before].reverse().join("");
     const sign = left.item ? [...right.text][0]! : [...left.text].at(-1)!;
     const isName = sign === "." && next && !next.space && startsAlphanumeric(next.text); // such as ".NET"
-    if (isName || (baseCode(language) === "fr" && APART.includes(sign))) return right;
     const isSame = trimStart(beside).startsWith(sign) && SIGNS.includes(sign);
     const isJoint = startsWithLetter(sign) || (left.item && right.item);
-    if (isSpace(beside.slice(0, 1)) && (isSame || isJoint)) return { ...right, space: right.space || " " };
+    const hasSpace = isSpace(beside.slice(0, 1)); // in French, as in "{name} !"; other languages have none
+    const isApart = APART.includes(sign) && !isJoint && (hasSpace || baseCode(language) === "fr");
+    if (isName || isApart) return right;
+    if (hasSpace && (isSame || isJoint)) return { ...right, space: right.space || " " };
     return isSame || (left.item ? CLOSING : OPENING).includes(sign) ? { ...right, space: "" } : right;
   });
   return { ...sentence, words };
