@@ -20,6 +20,8 @@ _CLOSING, _OPENING = ",.;:!?…)]}،؛؟、。，．：；！？）】」』》"
 _SIGNS = f"{_CLOSING}{_OPENING}\"'“”‘’«»‹›/-–—"
 _APART = ";:!?«»‹›"
 """Signs that French sets apart."""
+_SPACED = re.compile(rf"(?![\u0590-\u08ff\u1100-\u11ff\uac00-\ud7ff]){LETTER.pattern}")
+"""A letter that is not joined to a placeholder, unlike particles of Korean and prefixes of Hebrew and Arabic."""
 
 
 def copied(items: Sequence[Item], text: str) -> bool:
@@ -168,7 +170,7 @@ def spaced(sentence: AlignedSentence, text: str, span: Span, language: str) -> A
         else:
             continue
         is_same = sign == beside.lstrip()[:1] and sign in _SIGNS
-        is_joint = LETTER.match(sign) or (left.origin and right.origin)
+        is_joint = _SPACED.match(sign) or (left.origin and right.origin)
         is_name = sign == "." and any(
             word.text[0].isalnum() and not word.space for word in words[index + 1 : index + 2]
         )
