@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from contextlib import suppress
 
 import h11
 import msgspec
@@ -110,7 +111,8 @@ class Protocol(H11Protocol):
             head = h11.Response(status_code=400, headers=list(headers.items()), reason=b"Bad Request")
             for event in (head, h11.Data(body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
-            self.transport.write_eof()
+            with suppress(OSError):  # the client has gone
+                self.transport.write_eof()
             self.loop.call_later(LINGER_SECONDS, self.transport.abort)
 
     def _expect_reader(self, unread: float = math.inf) -> None:

@@ -116,6 +116,7 @@ class Service:
         self._batchers: dict[str, Batcher] = {}
         most = MAX_BATCHES * settings.batch.parallel
         self._batches = ThreadPoolExecutor(max(BATCH_THREADS, most), "translate")
+        self._batches.submit(int)  # starts one, on which batches can wait if no other can start
         self._openers = ThreadPoolExecutor(OPENING_THREADS, "open")
         self._opening = defaultdict[str, asyncio.Lock](asyncio.Lock)
         """Of each model, so that only one thread opens it, and requests for other models do not wait for it."""

@@ -113,11 +113,20 @@ class Block:
         return cls(text, text)
 
 
-def whole_words(pattern: str, joint: str = "") -> str:
-    """A pattern limited to whole words, which signs of ``joint`` may join; without limits in scripts without spaces."""
+def word_limits(joint: str = "") -> tuple[str, str]:
+    """Patterns of the beginning and the end of whole words, which signs of ``joint`` may join; in scripts without
+    spaces, they may be anywhere."""
     joined = rf"(?:{LETTER.pattern}|[\u200c\u200d{ACCENTS}{joint}])"
-    before, after = rf"(?:(?<!{joined})|(?=[{UNSPACED}]))", rf"(?:(?!{joined})|(?<=[{UNSPACED}])(?![{ACCENTS}]))"
-    return f"{before}{pattern}{after}"
+    return rf"(?:(?<!{joined})|(?=[{UNSPACED}]))", rf"(?:(?!{joined})|(?<=[{UNSPACED}])(?![{ACCENTS}]))"
+
+
+_BEGIN, _END = map(re.compile, word_limits())
+"""Compiled once, since their many characters take long."""
+
+
+def is_whole(text: str, start: int, end: int) -> bool:
+    """Whether a span of a text is a whole word or words."""
+    return _BEGIN.match(text, start) is not None and _END.match(text, end) is not None
 
 
 def overlapping(items: Sequence[Item], start: int, end: int) -> Sequence[Item]:

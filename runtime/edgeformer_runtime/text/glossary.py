@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from edgeformer_runtime.errors import DataError
-from edgeformer_runtime.text.block import LETTER, Block, Item, overlapping, whole_words
+from edgeformer_runtime.text.block import LETTER, Block, Item, overlapping, word_limits
 
 
 class Glossary:
@@ -37,7 +37,8 @@ class Glossary:
         longest_first = sorted(self._translations, key=len, reverse=True)
         alternatives = "|".join(re.escape(term).replace(r"\ ", r"\s+") for term in longest_first)
         # Something matches everywhere, so that a search does not hold up all other threads until the end of the text.
-        pattern = rf"{whole_words(f'(?P<term>{alternatives})', '-')}|(?:{LETTER.pattern}|-){{1,64}}|(?s:.)"
+        begin, end = word_limits("-")
+        pattern = rf"{begin}(?P<term>{alternatives}){end}|(?:{LETTER.pattern}|-){{1,64}}|(?s:.)"
         self._pattern = re.compile(pattern) if alternatives else None
 
     def __repr__(self) -> str:

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeformer_runtime.text.block import LETTER, Item, Span, whole_words
+from edgeformer_runtime.text.block import LETTER, Item, Span, is_whole
 from edgeformer_runtime.text.numbers.formats import base_code
 from edgeformer_runtime.text.words import AlignedSentence, Shares, Word, joined, replaced
 
@@ -20,6 +20,8 @@ _CLOSING, _OPENING = ",.;:!?…)]}،؛؟、。，．：；！？）】」』》"
 _SIGNS = f"{_CLOSING}{_OPENING}\"'“”‘’«»‹›/-–—"
 _APART = ";:!?«»‹›"
 """Signs that French sets apart."""
+_SPACED = re.compile(rf"(?![\u0590-\u08ff\u1100-\u11ff\uac00-\ud7ff]){LETTER.pattern}")
+"""A letter that is not joined to a placeholder, unlike particles of Korean and prefixes of Hebrew and Arabic."""
 
 
 def copied(items: Sequence[Item], text: str) -> bool:
@@ -99,13 +101,13 @@ def _found(items: Sequence[Item], text: str, sentence: AlignedSentence | None = 
     found: dict[Item, Span] = {}
     for item in sorted(items, key=lambda item: item.is_term):
         if item.is_term:
-            pattern = whole_words(re.escape(item.text))
+            pattern = re.escape(item.text)
         else:
             pattern = r"\s*".join(re.escape(character) for character in item.text if not character.isspace())
             before = r"(?<!\d)" if item.text[:1].isdigit() else ""  # not part of a longer number
             pattern = before + pattern + (r"(?!\d)" if item.text[-1:].isdigit() else "")
         matches = re.finditer(f"(?=({pattern}))", text, re.IGNORECASE)  # those that overlap, too
-        spans = [match.span(1) for match in matches]
+        spans = [match.span(1) for match in matches if not item.is_term or is_whole(text, *match.span(1))]
         free = [span for span in spans if all(span[1] <= start or span[0] >= end for start, end in found.values())]
         free = [span for span in free if text[slice(*span)] == item.text] or free
         if free:
@@ -157,8 +159,9 @@ def _inserted(sentence: AlignedSentence, item: Item, text: str, start: int) -> A
 
 def spaced(sentence: AlignedSentence, text: str, span: Span, language: str) -> AlignedSentence:
     """Write placeholders and their neighbors with the space that belongs between them: that of the source beside the
-    same sign, or else none before a comma and inside brackets; words do not join them."""
-    words, apart = sentence.words.copy(), _APART if base_code(language) == "fr" else ""
+    same sign, or else none before a comma and inside brackets; words do not join them. Signs that French sets apart are
+    left as the model writes them, in French and where they are apart in the source."""
+    words, is_french = sentence.words.copy(), base_code(language) == "fr"
     for index, (left, right) in enumerate(pairwise(sentence.words), 1):
         if left.origin:
             beside, sign, bound = text[left.origin[1] : span[1]], right.text[:1], _CLOSING
@@ -167,13 +170,14 @@ def spaced(sentence: AlignedSentence, text: str, span: Span, language: str) -> A
         else:
             continue
         is_same = sign == beside.lstrip()[:1] and sign in _SIGNS
-        is_joint = LETTER.match(sign) or (left.origin and right.origin)
+        is_joint = _SPACED.match(sign) or (left.origin and right.origin)
         is_name = sign == "." and any(
             word.text[0].isalnum() and not word.space for word in words[index + 1 : index + 2]
         )
-        if sign in apart or is_name:  # such as ".NET"
+        has_space = beside[:1].isspace()  # in French, as in "{name} !"; other languages have none
+        if is_name or (sign in _APART and not is_joint and (is_french or has_space)):  # such as ".NET"
             continue
-        if beside[:1].isspace() and (is_same or is_joint):
+        if has_space and (is_same or is_joint):
             words[index] = replace(right, space=right.space or " ")
         elif is_same or sign in bound:
             words[index] = replace(right, space="")

@@ -78,7 +78,10 @@ def repaired(source: str, text: str) -> str:
     places = _LOST.findall(text)
     if not places or "\ufffd" in source:
         return text
-    lacked = [sign for sign in source if not (sign.isascii() or sign.isalnum() or sign.isspace() or sign in text)]
+    known = {*text}
+    lacked = [
+        sign for sign in source if not sign.isascii() and unicodedata.category(sign)[0] in "PS" and sign not in known
+    ]
     signs = iter(lacked if len(lacked) == len(places) else [])
     return _LOST.sub(lambda _: next(signs, ""), text)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import socket
 import time
 from contextlib import ExitStack
@@ -10,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from edgeformer_runtime.serve import protocol
 from tests.runtime.serve.http import Client, serving, wait_until
 from tests.runtime.serve.test_server import command, get, wait_until_ready
 
@@ -59,6 +62,24 @@ def refused(answer: bytes, status: int) -> str:
 )
 def test_what_is_not_http_is_refused_in_json(client: Client, request_: bytes) -> None:
     assert refused(sent(client, request_), 400) == "Invalid HTTP request received."
+
+
+def test_clients_that_leave_before_they_are_refused_are_no_errors(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, errors = list[asyncio.Transport](), list[object]()
+
+    def failing(transport: asyncio.Transport) -> None:
+        left.append(transport)
+        raise OSError(107, "Transport endpoint is not connected")
+
+    monkeypatch.setattr(protocol, "LINGER_SECONDS", 0.2)
+    monkeypatch.setattr(logging.getLogger("asyncio"), "error", lambda *message, **_: errors.append(message))
+    monkeypatch.setattr("asyncio.selector_events._SelectorSocketTransport.write_eof", failing)
+    for request in (b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 100_000):
+        refused(sent(client, request), 400)
+    assert [transport.is_closing() for transport in left] == [True, True]
+    assert not errors
 
 
 def test_a_length_that_is_stated_twice_ends_the_connection(client: Client) -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from edgeformer_runtime.errors import DataError
 from edgeformer_runtime.serve.files import documents
-from edgeformer_runtime.serve.files.document_process import Answer, SentDocument, answer
+from edgeformer_runtime.serve.files.document_process import Answer, SentDocument, answer, decoded
 from edgeformer_runtime.serve.files.documents import Documents
 from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents.files import read_document, translate_content
@@ -52,6 +52,33 @@ def test_a_document_is_answered_with_what_is_to_be_translated_or_its_last_transl
     languages = ["# ein Hund\n", "# un chien\n", "# un perro\n"]
     for count in (1, 2, 3):
         assert answered(*languages[:count], is_last=True) == Answer(content=languages[count - 1].encode())
+
+
+@pytest.mark.parametrize(
+    ("suffix", "content"),
+    [
+        ("html", "<p>{}"),
+        ("html", '<img alt="{}">'),
+        ("html", '<p>a <i title="{}">dog</i>'),
+        ("md", "# {}"),
+        ("txt", "{}"),
+    ],
+)
+def test_an_answer_has_no_list_as_long_as_the_text_which_would_take_long_to_decode(suffix: str, content: str) -> None:
+    def longest(value: object) -> int:
+        values = [*value.values()] if isinstance(value, dict) else value
+        return max([len(values), *map(longest, values)]) if isinstance(values, list) and values else 0
+
+    sent = SentDocument(f"a.{suffix}", content.format("a dog runs " * 1000).encode())
+    found = answer(sent)
+    reply = msgspec.msgpack.encode(found)
+    assert longest(msgspec.msgpack.decode(reply, strict=False)) < 100
+    pieces = [
+        [part for part in piece if isinstance(part, Block)] for piece in read_document(sent.content, sent.name).pieces
+    ]
+    places = [[[*block.origins] for block in piece] for piece in pieces]
+    received = [[part for part in piece if isinstance(part, Block)] for piece in decoded(reply).pieces]
+    assert [[[*block.origins] for block in piece] for piece in received] == places
 
 
 @pytest.mark.parametrize("name", [name for name in REFUSED if name not in LONG_OR_SLOW])

@@ -110,6 +110,7 @@ CASES: dict[str, dict[str, Callable[[], Sent]]] = {
         "words with tags": lambda: v1(texts=["<b>a" * 49_000], format="html"),
         "paragraphs": lambda: v1(texts=["<p>A dog. " * 40_000], format="html"),
         "attributes": lambda: v1(texts=["<i title=dog>a" * 49_000], format="html"),
+        "an attribute": lambda: v1(texts=['<img alt="' + "A dog runs. " * (SIZE // 12) + '">'], format="html"),
         "a paragraph": lambda: v1(texts=["<p>" + "A dog runs. " * (SIZE // 12)], format="html"),
         "fields": lambda: v1(**{f"f{n}": n for n in range(SIZE // 18)}),
     },

@@ -22,6 +22,7 @@ from edgeformer_runtime.text import Plan, TextTranslation, TextTranslator
 from edgeformer_runtime.text.plan import Joining
 from edgeformer_runtime.translation import TextHypothesis, Translation
 from edgeformer_runtime.workspace.workspace import Workspace
+from tests.runtime.serve.http import serving
 from tests.runtime.test_workspace import bundle_between
 
 LIMITS = BatchLimits(delay=0)
@@ -177,6 +178,25 @@ def test_sentences_that_are_translated_again_take_turns_with_all_others(
     assert "{place}" in translation.text
     assert len(texts) == 2  # the second one without the placeholder, which the model did not copy
     assert threads == {"translate_"}
+
+
+def test_sentences_are_translated_if_no_further_thread_can_start(
+    small_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def failing(thread: threading.Thread) -> None:
+        if thread.name.startswith("translate"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with serving(small_bundle, request_seconds=10.0) as client:
+        monkeypatch.setattr(threading.Thread, "start", failing)
+        for _ in range(3):
+            answer = client.json(
+                "/v1/translate", {"texts": ["The old dog {place} runs."] * 3, "source": "en", "target": "fr"}
+            )
+            assert answer.status == 200, answer.json
 
 
 @pytest.mark.parametrize("counts", [[], [1], [3], [2, 3, 1], [1, 1]])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,20 +77,43 @@ def test_a_file_is_removed_and_unreadable_after_its_time_without_another_request
     small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     monkeypatch.setattr(stored_files, "REMOVAL_SECONDS", seconds)
-    monkeypatch.setattr(stored_files, "KEPT_SECONDS", 1.0)
     (tmp_path / "files").mkdir()
     with serving(small_bundle, files_folder=tmp_path / "files") as client:
         answer = client.upload("/translate_file", "a.txt", b"7", source="en", target="fr")
-        (path,) = (tmp_path / "files").rglob("*.txt")
-        age = time.time() - path.stat().st_mtime
         link = answer.json["translatedFileUrl"].removeprefix(client.url)
-        assert client.get(link).status == 200 or age > 0.5
+        assert client.get(link).status == 200
+        monkeypatch.setattr(stored_files, "KEPT_SECONDS", 0.0)
         if seconds < 1:
             wait_until(lambda: not names(tmp_path / "files"))
-        else:
-            time.sleep(1)
         assert client.get(link).status == 404
         assert len(names(tmp_path / "files")) == (seconds > 1)
+
+
+def test_old_files_are_removed_after_a_time_when_that_was_impossible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_files, "REMOVAL_SECONDS", 0.01)
+    monkeypatch.setattr(stored_files, "KEPT_SECONDS", 0.0)
+    errors = iter([OSError(5, "Input/output error"), RuntimeError("can't start new thread")])
+    in_thread = asyncio.to_thread
+
+    async def failing(*work: Any) -> Any:
+        for error in errors:
+            raise error
+        return await in_thread(*work)
+
+    monkeypatch.setattr(asyncio, "to_thread", failing)
+    files = StoredFiles(tmp_path, 1000, 1000)
+    files.store("client", "a.txt", "fr", b"7")
+
+    async def remove() -> None:
+        removal = asyncio.create_task(files.remove_old())
+        while names(tmp_path) and not removal.done():
+            await asyncio.sleep(0.01)
+        assert not removal.done()
+        removal.cancel()
+
+    asyncio.run(remove())
 
 
 def test_a_folder_of_a_killed_server_is_removed_and_that_of_a_living_one_is_not(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from html import escape
 from itertools import pairwise, product
 from pathlib import Path
@@ -213,6 +214,12 @@ class TestGlossary:
         assert term not in text
         into = attended("the dog runs", format="text", glossary=Glossary({"dog": term}))
         assert into.count(term) == 1
+
+    def test_many_terms_take_little_time(self) -> None:
+        terms = {f"dog{chr(97 + n % 26)}{chr(97 + n // 26)}": f"hund{n}x" for n in range(300)}
+        start = time.process_time()
+        attended("\n".join(f"the {term} runs" for term in terms), format="text", glossary=Glossary(terms))
+        assert time.process_time() - start < 2
 
     @pytest.mark.parametrize("term", ["dog", "собака", "नमस", "کتاب", "개", "ספר", "მანქანა", "é", "e\u0301"])
     def test_a_term_is_a_whole_word_in_other_scripts(self, term: str) -> None:

@@ -17,6 +17,8 @@ const [CLOSING, OPENING] = [",.;:!?…)]}،؛؟、。，．：；！？）】」
 const SIGNS = `${CLOSING}${OPENING}"'“”‘’«»‹›/-–—`;
 /** Signs that French sets apart. */
 const APART = ";:!?«»‹›";
+/** Letters that may be joined to a placeholder: particles of Korean, prefixes of Hebrew and Arabic. */
+const JOINED = /^[\u0590-\u08ff\u1100-\u11ff\uac00-\ud7ff]/u;
 
 /** Whether a translation has all placeholders, perhaps with other white space. */
 export function copied(items: readonly Item[], text: string): boolean {
@@ -179,10 +181,12 @@ export function spaced(sentence: AlignedSentence, text: string, span: Span, lang
     const beside = left.item ? text.slice(left.item.end, span[1]) : [...before].reverse().join("");
     const sign = left.item ? [...right.text][0]! : [...left.text].at(-1)!;
     const isName = sign === "." && next && !next.space && startsAlphanumeric(next.text); // such as ".NET"
-    if (isName || (baseCode(language) === "fr" && APART.includes(sign))) return right;
     const isSame = trimStart(beside).startsWith(sign) && SIGNS.includes(sign);
-    const isJoint = startsWithLetter(sign) || (left.item && right.item);
-    if (isSpace(beside.slice(0, 1)) && (isSame || isJoint)) return { ...right, space: right.space || " " };
+    const isJoint = (startsWithLetter(sign) && !JOINED.test(sign)) || (left.item && right.item);
+    const hasSpace = isSpace(beside.slice(0, 1)); // in French, as in "{name} !"; other languages have none
+    const isApart = APART.includes(sign) && !isJoint && (hasSpace || baseCode(language) === "fr");
+    if (isName || isApart) return right;
+    if (hasSpace && (isSame || isJoint)) return { ...right, space: right.space || " " };
     return isSame || (left.item ? CLOSING : OPENING).includes(sign) ? { ...right, space: "" } : right;
   });
   return { ...sentence, words };

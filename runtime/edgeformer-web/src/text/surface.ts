@@ -28,7 +28,7 @@ const COPIES = python("^(\\w[^\\n]{0,80}?)(?:[\\s,]+\\1){2,}[.!?,]*$", "i");
 const REPEATED = /^(.{1,80}?)\1{2,}[.!?]*$/iu;
 const ABBREVIATION = python("(?:\\w\\.\\w?|\\betc|\\bvs|\\bNr|\\bno|\\bSt|\\bMr|\\bDr|\\bCo|\\bInc|\\bLtd)\\.$", "i");
 const LETTERS = python("[^\\W\\d_]+", "g");
-const LETTER_OR_SPACE = python("[\\x00-\\x7f\\p{L}\\p{N}\\s]");
+const SIGN = python("(?!\\p{ASCII})[\\p{P}\\p{S}]");
 const SPACE_OR_UNSPACED = python(`[\\s${UNSPACED}]`);
 /** Characters at the end of a text in which copies are searched for. */
 const SEARCHED = 2000;
@@ -70,7 +70,7 @@ export function lowered(text: string): string {
  * that the translation lacks take its places, if there are as many; a source that has U+FFFD itself changes nothing. */
 export function repaired(source: string, text: string): string {
   const places = source.includes("\ufffd") ? 0 : (text.match(/\ufffd+/g)?.length ?? 0);
-  const lacked = [...source].filter((sign) => !(LETTER_OR_SPACE.test(sign) || text.includes(sign)));
+  const lacked = [...source].filter((sign) => SIGN.test(sign) && !text.includes(sign));
   const signs = lacked.length === places ? lacked : [];
   return places ? text.replace(/\ufffd+/g, () => signs.shift() ?? "") : text;
 }

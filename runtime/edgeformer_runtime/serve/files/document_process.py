@@ -64,7 +64,7 @@ def answer(sent: SentDocument) -> Answer:
         if sent.is_last:
             return Answer(content=document.write(*done[-1]))
         blocks = [part for piece in document.pieces for part in piece if isinstance(part, Block)]
-        origins = [array("q", block.origins).tobytes() for block in blocks]
+        origins = [array("I", block.origins).tobytes() for block in blocks]
         return Answer(list(_with_origins(document.pieces, repeat(()))), origins)
     except EdgeformerError as error:
         return Answer(problem=str(error))
@@ -79,7 +79,7 @@ def decoded(reply: bytes) -> Answer:
         msgspec.DecodeError: its end is missing.
     """
     answer = msgspec.msgpack.decode(reply, type=Answer)
-    answer.pieces = list(_with_origins(answer.pieces, (array("q", each) for each in answer.origins)))
+    answer.pieces = list(_with_origins(answer.pieces, (array("I", each) for each in answer.origins)))
     return answer
 
 

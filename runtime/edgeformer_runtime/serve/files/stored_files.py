@@ -77,7 +77,7 @@ class StoredFiles:
         """Remove files that can no longer be downloaded, again and again."""
         while True:
             await asyncio.sleep(REMOVAL_SECONDS)
-            with suppress(OSError):  # they are removed the next time
+            with suppress(OSError, RuntimeError):  # if no thread can start, they are removed the next time
                 await asyncio.to_thread(self._make_room, self._folder, self._quota)
 
     @staticmethod

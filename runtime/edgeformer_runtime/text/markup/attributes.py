@@ -36,9 +36,9 @@ _ESCAPES: dict[str, Mapping[int, str]] = {
 """How a value is written between double quotes, single quotes or none."""
 
 
-def tag_parts(tag: str, name: str, offset: int) -> Parts:
+def tag_parts(tag: str, name: str) -> Parts:
     """Divide a start tag into text to copy and the values of attributes that are translated; nothing if it has none.
-    Its name is in lowercase, its offset that in the document."""
+    Its name is in lowercase."""
     found = [match for match in ATTRIBUTE.finditer(tag, len(name) + 1) if match.lastgroup != "name"]
     values = {match["name"].lower(): match[str(match.lastgroup)] for match in found}
     parts: list[str | Block] = []
@@ -50,8 +50,8 @@ def tag_parts(tag: str, name: str, offset: int) -> Parts:
             end -= 1  # XML's end of an empty element
         if _is_read(name, match["name"].lower(), values):
             builder = BlockBuilder(_ESCAPES[kind])
-            builder.text(tag[start:end], offset + start, ATTRIBUTE_ENTITY)
-            parts += [tag[written:start], *builder.block(offset + end)]
+            builder.text(tag[start:end], 0, ATTRIBUTE_ENTITY)
+            parts += [tag[written:start], *builder.block()]
             written = end
     return (*parts, tag[written:]) if parts else ()
 

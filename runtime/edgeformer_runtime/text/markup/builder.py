@@ -103,7 +103,8 @@ class BlockBuilder:
             return ()
         origins = () if offset is None else (*self.origins, offset)
         text, tags = "".join(self.characters), _without_unclosed(self.tags)
-        return (Block(text, self.raw, origins, tags, tuple(self.items), self.is_markup, self.escapes),)
+        raw = text if self.raw == self.characters else self.raw  # a list takes longer to send
+        return (Block(text, raw, origins, tags, tuple(self.items), self.is_markup, self.escapes),)
 
     def add(self, text: str, raw: str | list[str], offset: int = 0) -> None:
         """Add characters, and how each is written."""

@@ -47,7 +47,7 @@ def html_parts(
         is_mark = _is_mark(tokens, index, ends[index])
         end = (ends[index] if token.is_copied or is_mark else None) or index + 1
         raw = "".join(part.raw for part in tokens[index:end])
-        attributes = () if is_cue or not token.has_translation else _with_attributes(token, raw, offset)
+        attributes = () if is_cue or not token.has_translation else _with_attributes(token, raw)
         inline = is_cue or token.name in INLINE or token.name == "!" or (is_message and token.name not in BLOCKS)
         if not token.name:
             builder.text(raw, offset, ENTITY if is_message else LEGACY_ENTITY)
@@ -77,9 +77,9 @@ def _is_mark(tokens: Sequence[Token], start: int, end: int | None) -> bool:
     )
 
 
-def _with_attributes(token: Token, raw: str, offset: int) -> Parts:
+def _with_attributes(token: Token, raw: str) -> Parts:
     """Divide a tag, or an element that is copied, into text to copy and attributes to translate; nothing if it has
     none."""
-    parts = tag_parts(token.raw, token.name, offset) if token.name not in ("", "!") else ()
+    parts = tag_parts(token.raw, token.name) if token.name not in ("", "!") else ()
     rest = raw[len(token.raw) :]
     return (*parts, rest) if parts and rest else parts
