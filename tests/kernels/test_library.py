@@ -349,15 +349,24 @@ def test_a_search_tells_of_its_first_step() -> None:
 
 
 @pytest.mark.parametrize("beams", [1, 3])
-def test_a_batch_that_was_searched_makes_no_steps(beams: int) -> None:
-    """Its rows are those that the search left."""
-    shape = SHAPES["post_norm"]
-    batch = opened(shape).start([[3, 4], [5]])
-    searched(batch, 2, 4, beams)
-    for call in (
-        lambda: batch.step(np.array([3, 4]), np.empty((2, shape.rows), np.float32)),
-        lambda: batch.attend(np.array([3, 4]), np.empty((2, 2), np.float32)),
-        lambda: searched(batch, 2, 4, beams),
-    ):
-        with pytest.raises(kernels.KernelError, match=r"was searched|made steps already"):
-            call()
+def test_a_batch_that_is_searched_does_nothing_else(beams: int) -> None:
+    """Its rows are those of the search, to its end and while it calls back."""
+    shape, options = SHAPES["post_norm"], PLAIN._replace(beams=beams, hypotheses=beams, places=beams)
+    logits, usable = np.empty((2, shape.rows), np.float32), np.ones((2, 3), np.bool_)
+
+    def refuses(_: int) -> bool:
+        for call in (
+            lambda: batch.step(np.array([3, 4]), logits),
+            lambda: batch.attend(np.array([3, 4]), logits[:, :2].copy()),
+            lambda: batch.select(np.zeros(100, np.int64)),
+            lambda: batch.restrict(np.array([1, 2, 3]), usable),
+            lambda: batch.search([[1], [1]], [4, 4], [0.0, 0.0], options),
+        ):
+            with pytest.raises(kernels.KernelError, match="was searched"):
+                call()
+        return False
+
+    batch, alone = (opened(shape).start([[3, 4], [5]]) for _ in range(2))
+    found = batch.search([[1], [1]], [4, 4], [0.0, 0.0], options, refuses, lambda *_: refuses(0), lambda: refuses(0))
+    assert found == alone.search([[1], [1]], [4, 4], [0.0, 0.0], options)
+    refuses(0)

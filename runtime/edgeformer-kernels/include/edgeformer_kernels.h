@@ -106,7 +106,7 @@ typedef struct {
 //   begun:   called after the first step, unless null.
 //   stopped: asked for each sentence after every step, unless null, whether to give it up.
 //   ended:   told of each sentence whose hypotheses are complete, unless null, before those of others may be.
-// Returns 2 if no token has a finite log-probability. A batch that was searched takes no more steps.
+// Returns 2 if no token has a finite log-probability. Once its search has begun, a batch does nothing else.
 EDGEFORMER_API int edgeformer_search(edgeformer_batch* batch, const int64_t* begin, int64_t begin_count, const int64_t* most,
                                      const double* initial, const edgeformer_options* options,
                                      void (*begun)(void), int (*stopped)(int64_t sentence), void (*ended)(int64_t sentence),
