@@ -7,7 +7,7 @@ import ctypes
 import gc
 import pickle
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -355,13 +355,14 @@ def test_a_batch_that_is_searched_does_nothing_else(beams: int) -> None:
     logits, usable = np.empty((2, shape.rows), np.float32), np.ones((2, 3), np.bool_)
 
     def refuses(_: int) -> bool:
-        for call in (
+        calls: list[Callable[[], object]] = [
             lambda: batch.step(np.array([3, 4]), logits),
             lambda: batch.attend(np.array([3, 4]), logits[:, :2].copy()),
             lambda: batch.select(np.zeros(100, np.int64)),
             lambda: batch.restrict(np.array([1, 2, 3]), usable),
             lambda: batch.search([[1], [1]], [4, 4], [0.0, 0.0], options),
-        ):
+        ]
+        for call in calls:
             with pytest.raises(kernels.KernelError, match="was searched"):
                 call()
         return False

@@ -403,24 +403,26 @@ def test_what_a_state_refuses_is_an_error_of_the_runtime(kernels: Translator) ->
 
 
 def test_memory_that_is_not_there_is_an_error_of_the_runtime(kernels: Translator) -> None:
-    from edgeformer_runtime.engine.kernel_session import KernelState, edgeformer_kernels
+    from edgeformer_runtime.engine import kernel_session
 
     session: Any = kernels.session
     source = np.array([[5, 3]]), np.array([2])
+    state = session.start(*source)
     with pytest.raises(ModelError, match=r"The kernels cannot make room for logits: .+\.$"):
-        KernelState(session._batch([[5, 3]]), 2**50, None)
-    for method in ("start", "step", "attend", "select", "search"):
-        owner = edgeformer_kernels.Model if method == "start" else edgeformer_kernels.Batch
-        state = session.start(*source)
-        calls: dict[str, Callable[[], object]] = {
-            "start": lambda: session.start(*source),
-            "step": lambda state=state: state.step(np.array([4])),
-            "attend": lambda state=state: state.attend(np.array([4])),
-            "select": lambda state=state: state.select(np.array([0]), None),
-            "search": lambda: decode(session, [(5, 3)], DecodeOptions()),
-        }
-        with patch.object(owner, method, side_effect=MemoryError), pytest.raises(ModelError, match="enough memory"):
-            calls[method]()
+        kernel_session.KernelState(session._batch([[5, 3]]), 2**50, None)
+    calls: dict[str, Callable[[], object]] = {
+        "Model.start": lambda: session.start(*source),
+        "Batch.step": lambda: state.step(np.array([4])),
+        "Batch.attend": lambda: state.attend(np.array([4])),
+        "Batch.select": lambda: state.select(np.array([0]), None),
+        "Batch.search": lambda: decode(session, [(5, 3)], DecodeOptions()),
+    }
+    for method, call in calls.items():
+        with (
+            patch(f"edgeformer_kernels.{method}", side_effect=MemoryError),
+            pytest.raises(ModelError, match=r"The kernels cannot .+: there is not enough memory\.$"),
+        ):
+            call()
 
 
 def test_weights_that_cannot_be_read_are_named(kernels: Translator, tmp_path: Path) -> None:

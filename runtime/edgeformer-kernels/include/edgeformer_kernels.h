@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-// Version of this interface. A library has another one if it was compiled from other sources, and must not be used then.
+// Version of this interface. A library that returns another one was compiled with another header, and must not be used.
 #define EDGEFORMER_VERSION 2
 EDGEFORMER_API int64_t edgeformer_version(void);
 
