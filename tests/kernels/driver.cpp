@@ -336,7 +336,7 @@ int misuse(const Case& one, uint64_t seed, int64_t count) {
     }
     accepted ? done[kind]++ : refused[kind]++;
     if (!accepted && kind != 5 && !*edgeformer_problem(batch)) return std::fprintf(stderr, "refused without a reason\n"), 1;
-    if (kind == 5 || !below(4)) edgeformer_end(batch), batch = nullptr;
+    if (!below(4)) edgeformer_end(batch), batch = nullptr;
   }
   edgeformer_end(batch);
   edgeformer_close(model);

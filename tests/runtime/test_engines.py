@@ -398,7 +398,30 @@ def test_what_a_state_refuses_is_an_error_of_the_runtime(kernels: Translator) ->
         lambda: session.start(np.array([[4]]), np.array([0])),
     ]
     for call in calls:
-        with pytest.raises(ModelError, match=r"The kernels cannot .*: .*\.$"):
+        with pytest.raises(ModelError, match=r"The kernels cannot .+: .+\.$"):
+            call()
+
+
+def test_memory_that_is_not_there_is_an_error_of_the_runtime(kernels: Translator) -> None:
+    from edgeformer_runtime.engine import kernel_session
+
+    session: Any = kernels.session
+    source = np.array([[5, 3]]), np.array([2])
+    state = session.start(*source)
+    with pytest.raises(ModelError, match=r"The kernels cannot make room for logits: .+\.$"):
+        kernel_session.KernelState(session._batch([[5, 3]]), 2**50, None)
+    calls: dict[str, Callable[[], object]] = {
+        "Model.start": lambda: session.start(*source),
+        "Batch.step": lambda: state.step(np.array([4])),
+        "Batch.attend": lambda: state.attend(np.array([4])),
+        "Batch.select": lambda: state.select(np.array([0]), None),
+        "Batch.search": lambda: decode(session, [(5, 3)], DecodeOptions()),
+    }
+    for method, call in calls.items():
+        with (
+            patch(f"edgeformer_kernels.{method}", side_effect=MemoryError),
+            pytest.raises(ModelError, match=r"The kernels cannot .+: there is not enough memory\.$"),
+        ):
             call()
 
 

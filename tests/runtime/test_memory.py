@@ -72,7 +72,9 @@ def test_a_system_that_says_nothing_limits_nothing(tmp_path: Path, monkeypatch: 
     assert available_memory() is None
 
 
-@pytest.mark.parametrize("name", [b"python", b"\xc3\xa9diteur", b"\xff\xfe:", b"VmHWM: x", b"\xe2\x80\xa8"])
+@pytest.mark.parametrize(
+    "name", [b"python", b"\xc3\xa9diteur", b"\xff\xfe:", b"VmHWM: x", b"a\rVmHWM: x", b"\xe2\x80\xa8"]
+)
 def test_names_of_processes_and_groups_may_be_any_bytes(
     name: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
@@ -51,6 +52,18 @@ def test_a_failure_is_named(rows: DeviceRows) -> None:
     value = ort.OrtValue.ortvalue_from_numpy(np.zeros((2, 3), np.float32))
     with pytest.raises(ModelError, match=r"failed to move rows of the state: .*out of data bounds"):
         rows(value, "float32", np.array([7]))
+
+
+def test_no_session_falls_back_to_the_cpu_where_its_device_fails() -> None:
+    calls = [
+        ast.unparse(call)
+        for path in (ROOT / "runtime" / "edgeformer_runtime").rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("InferenceSession")
+    ]
+    assert len(calls) >= 5
+    for call in calls:
+        assert "enable_fallback=0" in call or "providers=['CPUExecutionProvider']" in call
 
 
 def test_tests_that_were_asked_to_use_a_gpu_fail_without_one() -> None:

@@ -166,8 +166,8 @@ class Model(_Handle):
         )
 
     def batch_bytes(self, sentences: int, rows: int, source_length: int, steps: int) -> float:
-        """Return the most bytes that a batch of N sentences and R rows takes until it ends, results of a search
-        included; infinity if the model cannot have such a batch."""
+        """Return the most bytes that a batch of N sentences and R rows takes until it ends, a result of a search for
+        each row included; infinity if the model cannot have such a batch."""
         sizes = _numbers("q", (sentences, rows, source_length, steps))
         return float(_LIBRARY.edgeformer_batch_bytes(self._handle, *sizes))
 

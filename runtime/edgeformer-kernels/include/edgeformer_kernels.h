@@ -18,7 +18,7 @@
 extern "C" {
 #endif
 
-// Version of this interface. A library has another one if it was compiled from other sources, and must not be used then.
+// Version of this interface. A library that returns another one was compiled with another header, and must not be used.
 #define EDGEFORMER_VERSION 2
 EDGEFORMER_API int64_t edgeformer_version(void);
 
@@ -38,8 +38,9 @@ EDGEFORMER_API void edgeformer_close(edgeformer_model* model);
 // Names of the instruction sets that the processor has and this library was compiled for, best first, with spaces.
 EDGEFORMER_API const char* edgeformer_levels(void);
 
-// The most bytes that a batch takes until it ends, results of a search included: of so many sentences, rows (sentences times
-// beams), tokens of the longest source, and steps. Infinite if there cannot be such a batch.
+// The most bytes that a batch takes until it ends, besides what an earlier batch left: of so many sentences, rows (sentences
+// times beams), tokens of the longest source, and steps. Results of a search are included, one for each row. Infinite if there
+// cannot be such a batch.
 EDGEFORMER_API double edgeformer_batch_bytes(const edgeformer_model* model, int64_t sentences, int64_t rows, int64_t source,
                                              int64_t steps);
 
@@ -105,7 +106,7 @@ typedef struct {
 //   begun:   called after the first step, unless null.
 //   stopped: asked for each sentence after every step, unless null, whether to give it up.
 //   ended:   told of each sentence whose hypotheses are complete, unless null, before those of others may be.
-// Returns 2 if no token has a finite log-probability. The batch then takes no more steps.
+// Returns 2 if no token has a finite log-probability. Once its search has begun, a batch does nothing else.
 EDGEFORMER_API int edgeformer_search(edgeformer_batch* batch, const int64_t* begin, int64_t begin_count, const int64_t* most,
                                      const double* initial, const edgeformer_options* options,
                                      void (*begun)(void), int (*stopped)(int64_t sentence), void (*ended)(int64_t sentence),

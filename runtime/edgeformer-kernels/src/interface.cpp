@@ -25,7 +25,7 @@ struct edgeformer_batch {
   State* state = nullptr;
   Array<int64_t> listed;
   int64_t listed_count = 0;
-  bool is_searched = false;  // then, only a search knew its rows
+  bool is_searched = false;  // then, only the search knows its rows, even while it calls back
   const char* problem = "";  // why the last call failed
   ~edgeformer_batch() {
     edgeformer::end(state);
@@ -65,7 +65,6 @@ int64_t outputs(const edgeformer_batch& batch) {
 // What is wrong with a step that writes so many numbers for each row; null if nothing is.
 const char* step_problem(const edgeformer_batch& batch, const int64_t* token, int64_t numbers, int64_t room) {
   const State& state = *batch.state;
-  if (batch.is_searched) return "the batch was searched";
   if (state.position >= state.model->target.positions) return "all steps of the model are made";
   if (room < state.rows * numbers) return "there is no room for the results";
   return are_below(token, state.rows, state.model->target.rows) ? nullptr : "a token is out of range";
@@ -76,7 +75,7 @@ const char* search_problem(const edgeformer_batch& batch, const int64_t* begin, 
                            const edgeformer_options& given, const edgeformer_results& results) {
   const State& state = *batch.state;
   const int64_t positions = state.model->target.positions;
-  if (state.position || batch.is_searched) return "the batch has made steps already";
+  if (state.position) return "the batch has made steps already";
   if (!is_between(begin_count, 1, positions)) return "there are no tokens to begin with, or too many";
   if (!are_below(begin, state.rows * begin_count, state.model->target.rows)) return "a token is out of range";
   if (!are_ascending(given.suppressed, given.suppressed_count, outputs(batch)) ||
@@ -91,9 +90,10 @@ const char* search_problem(const edgeformer_batch& batch, const int64_t* begin, 
   return results.room > kMostTokens ? "there is too much room for the results" : nullptr;
 }
 
-// Works if there is no problem, and notes the problem if there is. Returns whether all went well.
-template <class Work>
-int run(edgeformer_batch* batch, const char* problem, Work work) {
+// Works if nothing is wrong, and notes what is if something is. Returns whether all went well.
+template <class Check, class Work>
+int run(edgeformer_batch* batch, Check check, Work work) {
+  const char* problem = batch->is_searched ? "the batch was searched" : check();
   if (!problem && !work()) problem = edgeformer::kNoMemory;
   batch->problem = problem ? problem : "";
   return !problem;
@@ -159,23 +159,28 @@ void edgeformer_end(edgeformer_batch* batch) { edgeformer::destroy(batch); }
 const char* edgeformer_problem(const edgeformer_batch* batch) { return batch->problem; }
 
 int edgeformer_step(edgeformer_batch* batch, const int64_t* token, float* logits, int64_t room) {
-  return run(batch, step_problem(*batch, token, outputs(*batch), room),
+  return run(batch, [&] { return step_problem(*batch, token, outputs(*batch), room); },
              [&] { return edgeformer::advance(batch->state, token, {logits, nullptr, nullptr}); });
 }
 
 int edgeformer_attend(edgeformer_batch* batch, const int64_t* token, float* weights, int64_t room) {
-  return run(batch, step_problem(*batch, token, edgeformer::longest_source(*batch->state), room),
+  return run(batch, [&] { return step_problem(*batch, token, edgeformer::longest_source(*batch->state), room); },
              [&] { return edgeformer::advance(batch->state, token, {nullptr, nullptr, weights}); });
 }
 
 int edgeformer_select(edgeformer_batch* batch, const int64_t* row, int64_t count) {
-  const bool is_valid = is_between(count, 1, kMostSentences) && are_below(row, count, batch->state->rows);
-  return run(batch, is_valid ? nullptr : "a row is out of range", [&] { return edgeformer::select(batch->state, row, count); });
+  const auto check = [&] {
+    return is_between(count, 1, kMostSentences) && are_below(row, count, batch->state->rows) ? nullptr : "a row is out of range";
+  };
+  return run(batch, check, [&] { return edgeformer::select(batch->state, row, count); });
 }
 
 int edgeformer_restrict(edgeformer_batch* batch, const int64_t* listed, int64_t count, const uint8_t* usable) {
-  const bool is_valid = count > 0 && are_ascending(listed, count, batch->state->model->target.rows);
-  return run(batch, is_valid ? nullptr : "listed tokens are out of range or not in ascending order", [&] {
+  const auto check = [&] {
+    const bool is_valid = count > 0 && are_ascending(listed, count, batch->state->model->target.rows);
+    return is_valid ? nullptr : "listed tokens are out of range or not in ascending order";
+  };
+  return run(batch, check, [&] {
     if (!edgeformer::restrict(batch->state, listed, count, usable) || !batch->listed.reserve(count)) return false;
     std::memcpy(batch->listed.data(), listed, count * sizeof(int64_t));
     batch->listed_count = count;
@@ -189,7 +194,7 @@ int edgeformer_search(edgeformer_batch* batch, const int64_t* begin, int64_t beg
                       const double* initial, const edgeformer_options* given, void (*begun)(void), int (*stopped)(int64_t sentence),
                       void (*ended)(int64_t sentence), const edgeformer_results* results) {
   edgeformer::Outcome outcome = edgeformer::Outcome::kFailed;
-  run(batch, search_problem(*batch, begin, begin_count, most, *given, *results), [&] {
+  run(batch, [&] { return search_problem(*batch, begin, begin_count, most, *given, *results); }, [&] {
     batch->is_searched = true;
     outcome = edgeformer::search(batch->state, begin, begin_count, most, initial, *given, batch->listed.data(), begun, stopped, ended, *results);
     return outcome != edgeformer::Outcome::kFailed;

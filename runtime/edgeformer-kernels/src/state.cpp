@@ -7,7 +7,7 @@ namespace {
 
 constexpr int64_t kFloat = sizeof(float);
 constexpr int64_t kFirstCapacity = 32;
-constexpr int64_t kMostSpare = 64 << 20;  // bytes that are kept for the next batch
+constexpr int64_t kMostSpare = 64 << 20, kSpareCapacity = 256;  // bytes, and room for steps, that are kept for the next batch
 
 bool reserve_memories(State* state) {
   const Model& model = *state->model;
@@ -105,7 +105,7 @@ State* start(const Model* model, const int64_t* token, const int64_t* length, in
 }
 
 void end(State* state) {
-  if (state && held(*state) <= kMostSpare) state = exchange(&state->model->spare, state);
+  if (state && state->capacity <= kSpareCapacity && held(*state) <= kMostSpare) state = exchange(&state->model->spare, state);
   destroy(state);
 }
 
@@ -124,7 +124,7 @@ int64_t held(const State& state) {
 
 double batch_bytes(const Model& model, int64_t sentences, int64_t rows, int64_t source, int64_t steps) {
   const double n = static_cast<double>(sentences), r = static_cast<double>(rows), layers = static_cast<double>(model.decoder_layers);
-  const double capacity = static_cast<double>(std::max(kFirstCapacity, 2 * steps)), made = static_cast<double>(steps);
+  const double capacity = static_cast<double>(std::max(kSpareCapacity, 2 * steps)), made = static_cast<double>(steps);
   const double memory = n * layers * static_cast<double>(padded(source) * model.heads * (model.key_room() + model.value_room()) * kFloat);
   const double past = r * made * layers * static_cast<double>(model.past_width() * kFloat);
   const double cells = model.recurrent ? (layers + 1) * r * static_cast<double>(model.width * kFloat) : 0;

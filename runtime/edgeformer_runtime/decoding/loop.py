@@ -316,15 +316,12 @@ def _start(session: StepSession, requests: Sequence[Request]) -> tuple[DecoderSt
     """
     special = session.special
     sources, steps = pad([request.source for request in requests], special.pad), _most_steps(session, requests)
-    if not _has(type(session), SearchSession):
-        plain = session.start(*sources)
-        bound_steps(plain, steps)
-        return plain, None, special
-    state = cast(SearchSession, session).start_search(*sources)
+    listing = cast(SearchSession, session).start_search(*sources) if _has(type(session), SearchSession) else None
+    state = session.start(*sources) if listing is None else listing
     bound_steps(state, steps)
-    if state.listed is None:
+    if listing is None or listing.listed is None:
         return state, None, special
-    return state, state, replace_field(special, suppress=(), forbid=())
+    return listing, listing, replace_field(special, suppress=(), forbid=())
 
 
 def _most_steps(session: StepSession, requests: Sequence[Request]) -> int:

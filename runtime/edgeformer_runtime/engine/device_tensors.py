@@ -33,7 +33,8 @@ class DeviceRows:
     ) -> None:
         self._device = device
         self._graphs = {
-            dtype: ort.InferenceSession(rows_graph(dtype), options, providers=providers) for dtype in set(dtypes)
+            dtype: ort.InferenceSession(rows_graph(dtype), options, providers=providers, enable_fallback=0)
+            for dtype in set(dtypes)
         }
 
     def __call__(self, value: ort.OrtValue, dtype: DType, index: IntArray) -> ort.OrtValue:

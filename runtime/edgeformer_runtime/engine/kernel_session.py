@@ -35,13 +35,14 @@ def _reported(what: str) -> Iterator[None]:
     try:
         yield
     except (edgeformer_kernels.KernelError, MemoryError) as error:
-        raise ModelError(f"The kernels cannot {what}: {error or 'there is not enough memory'}.") from None
+        raise ModelError(f"The kernels cannot {what}: {str(error) or 'there is not enough memory'}.") from None
 
 
 class KernelState:
     """The state of one batch; see :class:`~edgeformer_runtime.decoding.session.ListedState` and
     :class:`~edgeformer_runtime.decoding.session.AttentiveState`."""
 
+    @_reported("make room for logits")
     def __init__(self, batch: edgeformer_kernels.Batch, vocab_size: int, listed: IntArray | None) -> None:
         self._batch, self.vocab_size, self.listed = batch, vocab_size, listed
         width = vocab_size if listed is None else len(listed)

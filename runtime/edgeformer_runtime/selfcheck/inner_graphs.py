@@ -76,7 +76,8 @@ class InnerGraph:
             options.add_external_initializers(list(weights), self._weights)
         providers = [(PROVIDERS[device], SETTINGS[device])]
         with EngineErrors(file):
-            self.session = ort.InferenceSession(with_outputs(graph, names), options, providers=providers)
+            content = with_outputs(graph, names)
+            self.session = ort.InferenceSession(content, options, providers=providers, enable_fallback=0)
         self.outputs = [output.name for output in self.session.get_outputs()]
         """Names of all tensors that a run returns."""
 

@@ -13,7 +13,7 @@ PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 def peak_memory_mb() -> float | None:
     """Return the peak resident memory of this process so far, in 10^6 bytes; ``None`` on Windows."""
     try:  # Linux's own figure; getrusage may report that of the parent process
-        status = (PROC / "self" / "status").read_text(encoding="utf-8", errors="replace")  # names may be any bytes
+        status = (PROC / "self" / "status").read_bytes().decode(errors="replace")  # names may be any bytes
         return int(status.partition("\nVmHWM:")[2].split()[0]) * 1024 / 1e6
     except (OSError, IndexError):
         pass
