@@ -16,7 +16,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-ENGINE ?= $(if $(shell command -v nvidia-smi),gpu,cpu)
+ENGINE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 READY := $(VENV)/.ready
 KERNELS := $(VENV)/.kernels
 DEMO ?= runs/demo
