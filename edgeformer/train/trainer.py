@@ -26,11 +26,7 @@ from edgeformer.run.info import RunInfo, Validation, library_versions
 from edgeformer.run.weights import load_weights
 from edgeformer.train.checkpoints.averaging import write_final_model
 from edgeformer.train.checkpoints.checkpoint import TrainingState
-from edgeformer.train.checkpoints.resume import (
-    limit_of_finished,
-    require_checkpoint,
-    resumable_recipe,
-)
+from edgeformer.train.checkpoints.resume import limit_of_finished, require_checkpoint, resumable_recipe
 from edgeformer.train.cpu import prepare_for_cpu
 from edgeformer.train.encoding import encode_corpus, open_encoded
 from edgeformer.train.gpu import tf32_products, use_fp32_recurrences
