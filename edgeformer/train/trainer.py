@@ -175,6 +175,7 @@ def _train(run: Run, corpus: ParallelCorpus | None, resume: bool, fabric: Fabric
     if process_rank() == 0:
         if not isinstance(reason, Interrupted):
             _finish(training)
+            shutil.rmtree(run.encoded, ignore_errors=True)
         status = "interrupted" if isinstance(reason, Interrupted) else "finished"
         run.update(status=status, stopped_by=str(reason))
     final = None if isinstance(reason, Interrupted) else run.info.final
@@ -296,6 +297,7 @@ def _diverged(training: _Training, reason: str) -> TrainingError:
         if training.state.progress.validations:
             _finish(training)
             kept = f"The best checkpoint so far was kept as `{run.model_path}`."
+        shutil.rmtree(run.encoded, ignore_errors=True)
         run.update(status="diverged", stopped_by=reason.removesuffix("."))
         message = f"{reason} {kept} {AFTER_DIVERGENCE}"
     if torch.distributed.is_initialized():
@@ -304,11 +306,10 @@ def _diverged(training: _Training, reason: str) -> TrainingError:
 
 
 def _finish(training: _Training) -> None:
-    """Write and print the final model, and remove what only served to train it."""
+    """Write and print the final model."""
     state = training.state
     figures = write_final_model(training.run, state.model, training.validator, state.progress.validations)
     training.display.final(figures, training.run.info.averaged_steps)
-    shutil.rmtree(training.run.encoded, ignore_errors=True)
 
 
 def _create(
