@@ -7,6 +7,7 @@ import sys
 import threading
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -300,6 +301,29 @@ def test_no_number_of_an_update_is_waited_for(
         nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
         optimizer.step()
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_all_tensors_of_an_update_are_on_the_device_and_only_an_lstm_reads_one(
+    variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors on the device ``meta`` take the ways of a GPU, have no numbers, and do not mix with those of a CPU."""
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # which does not know the device
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: False)
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda _: torch.float32)
+    monkeypatch.setattr(LSTMLayer, "kernel", staticmethod(unpacked))
+    read: list[Tensor] = []
+
+    def cpu(tensor: Tensor) -> Tensor:
+        read.append(tensor)
+        return tensor
+
+    monkeypatch.setattr(Tensor, "cpu", cpu)
+    model = build_model(small_recipe(variant), 30, 30).to("meta")
+    batch = [torch.zeros(size, dtype=torch.int64, device="meta") for size in ((3, 5), 3, (3, 4), (3, 4), 9)]
+    torch.autograd.backward(Objective(model, 0.1)(*batch))
+    assert all(parameter.grad is not None and parameter.grad.is_meta for parameter in model.parameters())
+    assert [tensor is batch[1] for tensor in read] == [True] * variant.startswith("lstm"), "lengths are read once"
 
 
 def supervisor(device: str, world_size: int = 1, **train_fields: Any) -> Supervisor:
