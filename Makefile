@@ -3,7 +3,7 @@
 # make test-all  lint, types and every test
 # make lint      lint and types alone
 # make bench     speed against CTranslate2, torch and Optimum, in one run; more with BENCH_ARGS=--full
-# make gpu       tests, training, parity and decoding speed on a GPU, in five minutes; in small without one; options in GPU_ARGS
+# make gpu       tests, training, parity and decoding speed on a GPU, in five minutes; a smaller version without one; options in GPU_ARGS
 # make optimum   an environment of its own for Optimum, which make bench then measures too
 # make attack    damaged bundles and models, and hostile texts, 10,000 of each: two hours; options in ATTACK_ARGS
 # make siege     hostile clients against a server with 512 MiB, and what another client notices; options in SIEGE_ARGS
