@@ -3,7 +3,7 @@
 # make test-all  lint, types and every test
 # make lint      lint and types alone
 # make bench     presets with random weights against CTranslate2, torch and Optimum; options in BENCH_ARGS
-# make gpu       tests, training, parity and decoding speed on a GPU, in five minutes; in small without one; options in GPU_ARGS
+# make gpu       tests, training, parity and decoding speed on a GPU, in five minutes; a smaller version without one; options in GPU_ARGS
 # make optimum   an environment of its own for Optimum, which make bench then measures too
 # make attack    damaged bundles and models, hostile texts, requests and clients: 10,000 of each, or CASES; hours
 # make kernels-wheels   wheels of the kernels for Linux, macOS and Windows, in dist/
@@ -14,7 +14,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-ENGINE ?= $(if $(shell command -v nvidia-smi),gpu,cpu)
+ENGINE ?= $(if $(shell command -v nvidia-smi 2>/dev/null),gpu,cpu)
 READY := $(VENV)/.ready
 KERNELS := $(VENV)/.kernels
 DEMO ?= runs/demo

@@ -113,10 +113,10 @@ def _run(*command: str, statuses: tuple[int, ...] = (0,)) -> str:
     """Run a module in a process of its own, and return what it prints.
 
     Raises:
-        PeerError: it ended with another exit status.
+        PeerError: it ended with another exit status, or with 1 and without a result.
     """
     done = subprocess.run([sys.executable, "-m", *command], capture_output=True, encoding="utf-8", errors="replace")
-    if done.returncode not in statuses:
+    if done.returncode not in statuses or (done.returncode and not done.stdout):  # a traceback
         raise PeerError((done.stderr.strip() or f"It ended with {done.returncode}.").splitlines()[-1])
     return done.stdout
 

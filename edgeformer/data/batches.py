@@ -167,13 +167,8 @@ class EncodedPairs:
         labels = np.ascontiguousarray(whole[:, 1:])
         target = np.where(labels == NO_LABEL, self.special.eos, whole[:, :-1])  # no true token depends on padding
         labels[:, : len(self.special.prefix)] = NO_LABEL
-        return Batch(
-            self.source.padded(rows, self.special.pad),
-            self.source.length[rows].astype(np.int64),
-            target,
-            labels,
-            update_tokens,
-        )
+        length = self.source.length[rows].astype(np.int64)
+        return Batch(self.source.padded(rows, self.special.pad), length, target, labels, update_tokens)
 
     def labels(self, rows: Ids) -> int:
         """Number of labels of the given pairs."""

@@ -67,12 +67,13 @@ def wait_for_all(fabric: Fabric) -> None:
     """Wait until every process is here, for as long as the first one needs to prepare the text.
 
     Raises:
-        TrainingError: a process has ended.
+        TrainingError: a process has ended, or cannot be reached.
     """
     try:
         fabric.barrier()
-    except RuntimeError:
-        raise TrainingError("Another process ended before training began; see its output.") from None
+    except RuntimeError as error:
+        cause = str(error).partition("\n")[0]
+        raise TrainingError(f"Another process has ended or cannot be reached; see its output ({cause}).") from None
 
 
 class Agreement:

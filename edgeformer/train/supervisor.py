@@ -130,8 +130,8 @@ class Supervisor:
         progress = self.progress
         self._read_clock()
         limit = limit_reached(self.config, progress.step, progress.minutes, progress.validations)
-        if self.fabric.world_size > 1 and limit is not None and limit.key == "max_steps":
-            return limit  # reached by every process; others depend on their clocks
+        if self.fabric.world_size > 1 and limit is not None and limit.key != "max_minutes":
+            return limit  # reached by every process at once; minutes are those of its own clock
         return self._agree(self.fabric, self.signals.received or limit)
 
     def _read_clock(self) -> None:

@@ -26,11 +26,7 @@ from edgeformer.run.info import RunInfo, Validation, library_versions
 from edgeformer.run.weights import load_weights
 from edgeformer.train.checkpoints.averaging import write_final_model
 from edgeformer.train.checkpoints.checkpoint import TrainingState
-from edgeformer.train.checkpoints.resume import (
-    limit_of_finished,
-    require_checkpoint,
-    resumable_recipe,
-)
+from edgeformer.train.checkpoints.resume import limit_of_finished, require_checkpoint, resumable_recipe
 from edgeformer.train.cpu import prepare_for_cpu
 from edgeformer.train.encoding import encode_corpus, open_encoded
 from edgeformer.train.gpu import tf32_products, use_fp32_recurrences
@@ -179,6 +175,7 @@ def _train(run: Run, corpus: ParallelCorpus | None, resume: bool, fabric: Fabric
     if process_rank() == 0:
         if not isinstance(reason, Interrupted):
             _finish(training)
+            shutil.rmtree(run.encoded, ignore_errors=True)
         status = "interrupted" if isinstance(reason, Interrupted) else "finished"
         run.update(status=status, stopped_by=str(reason))
     final = None if isinstance(reason, Interrupted) else run.info.final
@@ -300,6 +297,7 @@ def _diverged(training: _Training, reason: str) -> TrainingError:
         if training.state.progress.validations:
             _finish(training)
             kept = f"The best checkpoint so far was kept as `{run.model_path}`."
+        shutil.rmtree(run.encoded, ignore_errors=True)
         run.update(status="diverged", stopped_by=reason.removesuffix("."))
         message = f"{reason} {kept} {AFTER_DIVERGENCE}"
     if torch.distributed.is_initialized():
@@ -308,11 +306,10 @@ def _diverged(training: _Training, reason: str) -> TrainingError:
 
 
 def _finish(training: _Training) -> None:
-    """Write and print the final model, and remove what only served to train it."""
+    """Write and print the final model."""
     state = training.state
     figures = write_final_model(training.run, state.model, training.validator, state.progress.validations)
     training.display.final(figures, training.run.info.averaged_steps)
-    shutil.rmtree(training.run.encoded, ignore_errors=True)
 
 
 def _create(

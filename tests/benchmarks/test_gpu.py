@@ -44,6 +44,12 @@ def test_parts_that_fail_are_told_and_do_not_end_the_others(monkeypatch: pytest.
     assert rows["training LSTM"] == {"failed": "train is broken"}
 
 
+def test_a_command_that_prints_no_result_has_failed() -> None:
+    """Python ends with 1 after a traceback, and so does ``verify`` if it reports differences."""
+    with pytest.raises(PeerError, match=r"No module named edgeformer_bench\.nothing"):
+        gpu._run("edgeformer_bench.nothing", statuses=(0, 1))
+
+
 @pytest.mark.slow
 def test_the_half_for_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     trainings = {"model": "dates-en-fr train.max_steps=5", "LSTM": "dates-en-fr-lstm train.max_steps=5"}

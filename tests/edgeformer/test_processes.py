@@ -1,12 +1,14 @@
-"""The arithmetic that a device can do."""
+"""The arithmetic that a device can do, and how processes that train together begin."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from edgeformer.train.processes import cpu_has_bf16
+from edgeformer.errors import TrainingError
+from edgeformer.train.processes import cpu_has_bf16, wait_for_all
 from edgeformer_runtime.engine import cpus
 
 
@@ -29,3 +31,11 @@ def test_processors_say_whether_they_have_bf16(
     assert cpu_has_bf16()
     path.write_text(text, encoding="utf-8")
     assert cpu_has_bf16() == expected
+
+
+def test_why_the_processes_cannot_begin_is_told() -> None:
+    """The first of their collective operations also meets what is wrong with the network."""
+    fabric = mock.Mock()
+    fabric.barrier.side_effect = RuntimeError("NCCL error: no socket interface found\nLast error:\nBootstrap")
+    with pytest.raises(TrainingError, match=r"see its output \(NCCL error: no socket interface found\)\.$"):
+        wait_for_all(fabric)

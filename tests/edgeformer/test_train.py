@@ -474,6 +474,7 @@ def test_divergence_names_the_step_and_keeps_the_checkpoint(
     assert all(torch.isfinite(tensor).all() for tensor in state["model"].values())
     run = Run.open(tmp_path / "run")
     assert (run.info.status, run.info.steps, run.info.averaged_steps) == ("diverged", 3, (3,))
+    assert not run.encoded.exists()
     assert run.info.stopped_by.startswith("The gradient became infinite or not a number in step 5")
     assert run.info.final is not None
     assert run.info.final.loss == run.info.validations[0].loss
@@ -487,6 +488,7 @@ def test_divergence_before_the_first_validation(corpus: Path, tmp_path: Path, mo
         train(recipe(corpus), tmp_path / "run")
     run = Run.open(tmp_path / "run")
     assert (run.info.status, run.info.final) == ("diverged", None)
+    assert not run.encoded.exists()
     with pytest.raises(CheckpointError, match=r"in step 1 .* start again in another folder"):
         run.load_model()
 

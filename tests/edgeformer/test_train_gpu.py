@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +28,7 @@ from edgeformer.model.lstm.model import LSTMCell, LSTMLayer
 from edgeformer.model.transformer.ssru import by_doubling, step_by_step
 from edgeformer.quality.translators import open_translator
 from edgeformer.run.folder import Run
+from edgeformer.run.info import Validation
 from edgeformer.run.weights import load_weights, save_weights
 from edgeformer.train.checkpoints.averaging import load_average
 from edgeformer.train.checkpoints.checkpoint import TrainingState
@@ -300,10 +303,33 @@ def test_no_number_of_an_update_is_waited_for(
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-def supervisor(device: str, **train_fields: Any) -> Supervisor:
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_all_tensors_of_an_update_are_on_the_device_and_only_an_lstm_reads_one(
+    variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors on the device ``meta`` take the ways of a GPU, have no numbers, and do not mix with those of a CPU."""
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # which does not know the device
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: False)
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda _: torch.float32)
+    monkeypatch.setattr(LSTMLayer, "kernel", staticmethod(unpacked))
+    read: list[Tensor] = []
+
+    def cpu(tensor: Tensor) -> Tensor:
+        read.append(tensor)
+        return tensor
+
+    monkeypatch.setattr(Tensor, "cpu", cpu)
+    model = build_model(small_recipe(variant), 30, 30).to("meta")
+    batch = [torch.zeros(size, dtype=torch.int64, device="meta") for size in ((3, 5), 3, (3, 4), (3, 4), 9)]
+    torch.autograd.backward(Objective(model, 0.1)(*batch))
+    assert all(parameter.grad is not None and parameter.grad.is_meta for parameter in model.parameters())
+    assert [tensor is batch[1] for tensor in read] == [True] * variant.startswith("lstm"), "lengths are read once"
+
+
+def supervisor(device: str, world_size: int = 1, **train_fields: Any) -> Supervisor:
     """A supervisor that says what it does last: validate or save."""
-    config = TrainConfig(max_steps=100, **train_fields)
-    fabric: Any = SimpleNamespace(world_size=1, device=torch.device(device), broadcast=lambda value: value)
+    config = TrainConfig(**{"max_steps": 100, **train_fields})
+    fabric: Any = SimpleNamespace(world_size=world_size, device=torch.device(device), broadcast=lambda value: value)
     run: Any = SimpleNamespace(recipe=SimpleNamespace(train=config))
     state: Any = TrainingState(None, None)  # type: ignore[arg-type]
     fields: dict[str, Any] = {"d_model": 1, "validator": None, "display": None, "log": None, "signals": SignalWatch()}
@@ -335,6 +361,24 @@ def test_a_gradient_that_is_no_number_is_found_before_anything_is_saved(monkeypa
     interrupted.signals.handle(15, None)
     with pytest.raises(TrainingError, match="in step 1 "):
         interrupted.after_update(update(1, float("nan")))
+
+
+@pytest.mark.parametrize("limits", [{"patience": 1}, {"max_steps": 4}])
+def test_several_processes_stop_at_once_at_limits_that_all_reach(
+    limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An update later, they would validate again, and average what no single process would have."""
+
+    def validate(self: Supervisor) -> None:
+        step = self.progress.step
+        validation = Validation(step=step, loss=step, perplexity=1, bleu=0, exact_match=0, sentences=0, minutes=0)
+        self.progress.validations = [*self.progress.validations, validation]
+
+    monkeypatch.setattr(Supervisor, "_validate", validate)
+    watched = supervisor("cpu", world_size=2, validate_every=2, **limits)
+    monkeypatch.setattr(watched, "_agree", lambda *_: None)  # as at the first time that a process asks
+    reasons = [watched.after_update(update(step, 1.0)) for step in range(1, 5)]
+    assert [str(reason) for reason in reasons] == ["None"] * 3 + [f"{key} = {value}" for key, value in limits.items()]
 
 
 def test_batches_are_prepared_in_order_by_a_thread_that_is_one_ahead_and_ends(tmp_path: Path) -> None:
@@ -390,3 +434,24 @@ def test_a_checkpoint_is_not_held_in_memory_beside_the_weights(tmp_path: Path) -
     finally:
         tracemalloc.stop()
     assert peak < 0.2 * (tmp_path / "last.ckpt").stat().st_size
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no limits of processes")
+@pytest.mark.parametrize("room", [0.0, 0.3, 0.99])
+def test_a_checkpoint_for_which_the_disk_has_no_room_is_an_error_of_the_disk(tmp_path: Path, room: float) -> None:
+    """Torch raises an error of its own, which the command line would show as a traceback."""
+    import resource
+
+    model = build_model(small_recipe("lstm", {"hidden_size": 200}), 30, 30)
+    state, path = TrainingState(model, build_optimizer(model, TrainConfig())), tmp_path / "last.ckpt"
+    state.save(path)
+    before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(room * len(before)), limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            state.save(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.filename == str(path)
+    assert path.read_bytes() == before
+    assert [*tmp_path.iterdir()] == [path]

@@ -72,6 +72,8 @@ def measured(run: Callable[[], Result], memory_mib: int) -> Result:
     """The result of a call, see :func:`guarded`, whose memory may rise by so much. Needs Linux."""
     import resource
 
+    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)  # memory that an earlier test has freed would be used again without a trace
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the peak so far
     before, size = memory_of("self"), memory_of("self", "VmSize")
     resource.setrlimit(resource.RLIMIT_AS, (size + 2 * memory_mib * MIB, resource.RLIM_INFINITY))

@@ -55,7 +55,10 @@ class TrainingState:
             "progress": msgspec.to_builtins(self.progress),
         }
         with atomic_file(path) as file:
-            torch.save(content, file)
+            try:
+                torch.save(content, file)
+            except RuntimeError as error:  # torch's own, raised on top of that of a full disk
+                raise error.__context__ or error from None
 
     def restore(self, path: Path) -> None:
         """Continue where a checkpoint was written.
