@@ -20,9 +20,11 @@ import edgeformer
 from edgeformer_runtime.cli.terminal import echo
 from edgeformer_runtime.errors import EdgeformerError, missing_package
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-"""Read when torch loads OpenMP, whose idle threads otherwise spin: beside one busy process, training took ten times as
-long. Set here since every command is imported after this module."""
+if "OMP_WAIT_POLICY" not in os.environ:
+    # Read when torch loads OpenMP: how often an idle thread looks for work before it sleeps. By default 300,000 times,
+    # so that beside a busy process threads wait for each other most of the time; threads that sleep at once are woken
+    # for each of training's small operators. Set here since every command is imported after this module.
+    os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 
 class CommandGroup(click.Group):

@@ -28,7 +28,7 @@ class WorkerProcess:
     def __init__(self, python: str, threads: int, environment: dict[str, str]) -> None:
         self._notes = TemporaryFile()  # noqa: SIM115  # closed with the process
         variables = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONIOENCODING": "utf-8", **environment}
-        variables.pop("OMP_WAIT_POLICY", None)  # the command line's; an engine waits as it does by default
+        variables.pop("GOMP_SPINCOUNT", None)  # the command line's; an engine waits as it does by default
         variables.pop("PYTHONDONTWRITEBYTECODE", None)  # cache bytecode, as for installed packages
         try:
             self.process = subprocess.Popen(
