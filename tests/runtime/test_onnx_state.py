@@ -244,7 +244,11 @@ def test_memory_is_reckoned_for_the_steps_that_a_call_can_make(
     assert {len(best.ids) + best.finished for best, *_ in results} == {limit}
     assert counters.steps == len(begins) + limit
     logits = 2 * beam_size * session.bundle.manifest.target_vocab_size * 4
-    assert estimates == [2 * (counters.peak_state_bytes + logits)]
+    taken = 2 * (counters.peak_state_bytes + logits)
+    if limit > 1 or beam_size == 1:
+        assert estimates == [taken]
+    else:  # the first step, of one row per sentence, is the last one
+        assert estimates[0] >= taken
 
 
 def test_scores_and_attention_take_memory_for_their_targets_alone(session: OnnxSession) -> None:
