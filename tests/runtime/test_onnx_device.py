@@ -13,6 +13,7 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
+import edgeformer_runtime
 from edgeformer_runtime.contract import DType, StateTensor
 from edgeformer_runtime.engine.bindings import StepGraph
 from edgeformer_runtime.engine.device_tensors import DeviceRows, DeviceTensors
@@ -57,7 +58,7 @@ def test_a_failure_is_named(rows: DeviceRows) -> None:
 def test_no_session_falls_back_to_the_cpu_where_its_device_fails() -> None:
     calls = [
         ast.unparse(call)
-        for path in (ROOT / "runtime" / "edgeformer_runtime").rglob("*.py")
+        for path in Path(edgeformer_runtime.__file__).parent.rglob("*.py")
         for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("InferenceSession")
     ]
