@@ -340,7 +340,7 @@ RANDOM = st.fixed_dictionaries(
         "max_len_a": st.sampled_from([0.0, 0.8, 1.5]),
         "max_len_b": st.integers(0, 5),
         "max_ngram_repeats": st.sampled_from([0, 2, 3]),
-        "max_input_length": st.none() | st.integers(1, 20),
+        "max_input_length": st.none() | st.integers(2, 20),  # the end token and one of the text
         "no_repeat_ngram_size": st.integers(0, 3),
         "repetition_penalty": st.sampled_from([1.0, 1.3]),
         "suppress_tokens": st.lists(st.integers(20, 299), max_size=4),
