@@ -118,6 +118,11 @@ class Traits(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     """Whether the model translates a sentence without final punctuation better with a period, which whole texts get for
     it."""
 
+    @property
+    def failed_validation(self) -> bool:
+        """Whether the model failed the validation of its own training, so that every translation is doubtful."""
+        return self.min_confidence == 1
+
 
 class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Content of ``manifest.json``."""

@@ -47,7 +47,8 @@ def group(argument: str, **declarations: Declaration) -> Declaration:
                     **values, **{argument: {key: value for key, value in chosen.items() if value is not None}}
                 )
             except EdgeformerError as error:  # which names what Python calls the option
-                named = {name: flag for name, flag in flags.items() if name not in _words_given()}
+                given = _words_given()
+                named = {name: flag for name, flag in flags.items() if name not in given}
                 error.args = (re.sub(r"`(\w+)`", lambda match: f"`{named.get(match[1], match[1])}`", str(error)),)
                 raise
 

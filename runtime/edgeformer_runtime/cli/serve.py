@@ -139,7 +139,7 @@ def _announce(workspace: Workspace, address: str, page: bool) -> None:
         pair = f"{', '.join(sorted(model.sources)) or '?'} -> {', '.join(sorted(model.targets)) or '?'}"
         own = list(product(sorted(model.sources), sorted(model.targets)))
         note = "; used only if a request names it" if set(own) <= set(pairs) else ""
-        note += "; failed the validation of its training" if model.manifest.traits.min_confidence == 1 else ""
+        note += "; failed the validation of its training" if model.manifest.traits.failed_validation else ""
         echo(f"  {model.name}: {pair}, {model.precision}{note}")
         pairs += own
     echo(f"Try {'the page, ' + address + '/, or ' if page else ''}this:")

@@ -151,7 +151,7 @@ def _opened(bundle: Path, trusted_keys: tuple[Path, ...], engine: dict[str, Any]
         divided = divide_for_many(engine["device"], engine["threads"], engine["workers"])
         engine |= zip(("threads", "workers"), divided, strict=True)
     translator = Translator.open(bundle, trusted_keys=trusted_keys or None, **engine)
-    if translator.bundle.manifest.traits.min_confidence == 1:
+    if translator.bundle.manifest.traits.failed_validation:
         print_warnings(["The model failed the validation of its own training, so any translation may be wrong."])
     return translator
 

@@ -232,16 +232,11 @@ class OnnxSession(BundleSession):
             )
 
     def _session_options(self, threads: int) -> ort.SessionOptions:
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 3
+        options = quiet_options(threads)
         # Otherwise, the engine keeps a memory plan for every combination of lengths it has seen.
         options.enable_mem_pattern = False
         # The engine's arena is no faster than the system allocator, and never frees memory that only loading needed.
         options.enable_cpu_mem_arena = False
-        # Let idle threads sleep: the device has other work to do between operators.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         precisions = self._manifest.precision.values()
         if any(PRECISIONS[name].integer_products for name in precisions) and products_saturate():
             options.add_session_config_entry(*EXACT_PRODUCTS)
@@ -331,6 +326,17 @@ def _check_cuda(manifest: Manifest) -> None:
         )
     if hasattr(ort, "preload_dlls"):
         ort.preload_dlls()
+
+
+def quiet_options(threads: int) -> ort.SessionOptions:
+    """Options of a session that logs only errors, and whose idle threads sleep: the device has other work to do
+    between operators."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
 
 
 def _open(path: Path, device: str, options: ort.SessionOptions) -> ort.InferenceSession:

@@ -23,7 +23,7 @@ from edgeformer_runtime.engine.bindings import StepGraph
 from edgeformer_runtime.engine.device_tensors import DeviceRows, DeviceTensors
 from edgeformer_runtime.engine.engine_errors import EngineErrors
 from edgeformer_runtime.engine.integer_products import EXACT_PRODUCTS, products_saturate
-from edgeformer_runtime.engine.onnx_session import PROVIDERS, SETTINGS
+from edgeformer_runtime.engine.onnx_session import PROVIDERS, SETTINGS, quiet_options
 from edgeformer_runtime.engine.onnx_state import OnnxState
 from edgeformer_runtime.engine.state_tensors import StateTensors
 from edgeformer_runtime.limits import MAX_GRAPH_BYTES
@@ -62,10 +62,7 @@ class InnerGraph:
         threads: int = 1,
     ) -> None:
         self.file, self.names, self.device = file, tuple(names), device
-        options = ort.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-        options.log_severity_level = 3
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options = quiet_options(threads)
         options.add_session_config_entry("session.load_model_format", "ONNX")  # otherwise guessed from the content
         if products_saturate():
             options.add_session_config_entry(*EXACT_PRODUCTS)
