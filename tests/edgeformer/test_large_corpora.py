@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tracemalloc
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -30,7 +30,7 @@ from edgeformer.data import filters, vocabulary
 from edgeformer.data.batches import BatchStream, EncodedPairs
 from edgeformer.data.corpora import ParallelCorpus, load_corpus
 from edgeformer.data.prepare import write_corpus
-from edgeformer.data.text import TextPairs
+from edgeformer.data.text import Pair, TextPairs
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import DataError
 from edgeformer.model.base import EncoderDecoder
@@ -89,7 +89,8 @@ def test_memory_has_neither_text_nor_tokens(tmp_path: Path, monkeypatch: pytest.
         config = form(folder, [(f"{n} is the number of sheep {n % 7}", f"{n} moutons {n % 7}") for n in range(size)])
         tracemalloc.start()
         corpus = load_corpus(config, folder)
-        encoded(corpus, folder)
+        with mock.patch("edgeformer.data.batches._BLOCK", 500):
+            encoded(corpus, corpus.valid, folder)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         sizes.append(len(corpus.train))
@@ -97,20 +98,19 @@ def test_memory_has_neither_text_nor_tokens(tmp_path: Path, monkeypatch: pytest.
     assert (peaks[2] - peaks[1]) / (sizes[2] - sizes[1]) < BYTES_PER_PAIR
 
 
-def encoded(corpus: ParallelCorpus, folder: Path) -> EncodedPairs:
-    """The training pairs in a word tokenizer of the validation part."""
-    tokenizer = Tokenizer(train_tokenizers(corpus.valid, TokenizerConfig(kind="word"))[0])
+def encoded(corpus: ParallelCorpus, text: Sequence[Pair] | TextPairs, folder: Path) -> EncodedPairs:
+    """The training pairs in a word tokenizer of some text."""
+    tokenizer = Tokenizer(train_tokenizers(text, TokenizerConfig(kind="word"))[0])
     (folder / "ids").mkdir()
-    with mock.patch("edgeformer.data.batches._BLOCK", 500):
-        return EncodedPairs.encode(
-            corpus.train,
-            tokenizer,
-            tokenizer,
-            max_source_length=10,
-            max_target_length=10,
-            special=special_tokens(tokenizer, tokenizer, ()),
-            folder=folder / "ids",
-        )
+    return EncodedPairs.encode(
+        corpus.train,
+        tokenizer,
+        tokenizer,
+        max_source_length=10,
+        max_target_length=10,
+        special=special_tokens(tokenizer, tokenizer, ()),
+        folder=folder / "ids",
+    )
 
 
 def test_split_filters_and_batches_are_those_of_earlier_versions(tmp_path: Path) -> None:
@@ -123,17 +123,7 @@ def test_split_filters_and_batches_are_those_of_earlier_versions(tmp_path: Path)
 
     (tmp_path / "pin.tsv").write_text("".join(f"{sentence(0)}\t{sentence(1)}\n" for _ in range(3000)), encoding="utf-8")
     corpus = load_corpus(DataConfig(train=("pin.tsv",), valid_size=50, test_size=50), tmp_path)
-    tokenizer = Tokenizer(train_tokenizers(corpus.train, TokenizerConfig(kind="word"))[0])
-    (tmp_path / "ids").mkdir()
-    pairs = EncodedPairs.encode(
-        corpus.train,
-        tokenizer,
-        tokenizer,
-        max_source_length=10,
-        max_target_length=10,
-        special=special_tokens(tokenizer, tokenizer, ()),
-        folder=tmp_path / "ids",
-    )
+    pairs = encoded(corpus, corpus.train, tmp_path)
     stream = BatchStream(pairs, batch_tokens=300, seed=3, accumulate=2)
     assert (len(pairs), stream.epoch_batches) == (1761, 47)
     digest = hashlib.sha256()

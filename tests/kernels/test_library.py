@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import ctypes
 import gc
 import pickle
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +18,7 @@ from numpy.typing import NDArray
 
 from tests.amounts import examples
 from tests.kernels.cases import EOS, SHAPES, TINY, Model, Shape, make_model
+from tests.robustness import outcomes
 
 kernels = pytest.importorskip("edgeformer_kernels", reason="the kernels are not built")
 
@@ -34,25 +33,9 @@ SLACK = 30_000
 """What the interpreter takes meanwhile."""
 
 
-class _Allocated(ctypes.Structure):
-    """``mallinfo2`` of the C library."""
-
-    _fields_ = [
-        *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd")),
-        *((name, ctypes.c_size_t) for name in ("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")),
-    ]
-
-
-_MALLINFO = getattr(ctypes.CDLL(None), "mallinfo2", None) if sys.platform != "win32" else None
-
-
 def allocated() -> int:
     """Bytes that this process has from the C library and has not given back."""
-    if _MALLINFO is None:
-        pytest.skip("the C library does not say how much memory is allocated")
-    _MALLINFO.restype = _Allocated
-    found = _MALLINFO()
-    return int(found.uordblks + found.hblkhd)
+    return outcomes.allocated() or pytest.skip("the C library does not say how much memory is allocated")
 
 
 @pytest.fixture

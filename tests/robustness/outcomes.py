@@ -7,6 +7,7 @@ import enum
 import traceback
 import unicodedata
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -99,11 +100,19 @@ class _MallInfo(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_size_t) for name in _MALLINFO)
 
 
+@cache
+def _mallinfo2() -> Callable[[], _MallInfo] | None:
+    function = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if function is not None:
+        function.restype = _MallInfo
+    return function
+
+
 def allocated() -> int:
-    """Bytes that are allocated, in all arenas; 0 where the C library cannot tell."""
-    library = ctypes.CDLL(None)
-    if not hasattr(library, "mallinfo2"):
+    """Bytes that are allocated, in all arenas; 0 where the C library cannot tell. Leaves nothing allocated itself, but
+    at the first call."""
+    mallinfo2 = _mallinfo2()
+    if mallinfo2 is None:
         return 0
-    library.mallinfo2.restype = _MallInfo
-    found = library.mallinfo2()
+    found = mallinfo2()
     return int(found.uordblks + found.hblkhd)
