@@ -1,4 +1,4 @@
-"""Makes one corpus folder of what ``collect.py`` wrote: ``python models/make/merge.py TEXT OUT --test FILE.en …``.
+"""Makes one corpus folder of what ``collect.py`` wrote: ``python models/merge.py TEXT OUT --test FILE.en …``.
 
 Leaves out every pair of which a side is in one of the test files, whatever its case, punctuation and spaces, so that
 the published test splits stay unseen. Of the rest, 500 pairs each are for validation and testing. ``--permissive``
@@ -47,7 +47,7 @@ def main() -> None:
         "provenance": {
             "name": "collected-en-fr",
             "licence": licenses,
-            "origin": "collected with models/make/collect.py",
+            "origin": "collected with models/collect.py",
             "sha256": {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
         },
         "source_language": "en",
