@@ -14,8 +14,6 @@ from edgeformer_runtime.translator import AnyTranslator
 EVERY_PROCESSOR: list[DecodeChanges] = [
     {"beam_size": 1},
     {"beam_size": 3, "n_best": 3},
-    {"beam_size": 1, "prefix_bias_beta": 0.9},
-    {"beam_size": 3, "n_best": 3, "prefix_bias_beta": 0.5},
     {"beam_size": 3, "n_best": 3, "suppress_tokens": (5, 6), "disable_unk": True},
     {"beam_size": 2, "n_best": 2, "min_length": 4, "no_repeat_ngram_size": 2},
     {"beam_size": 1, "repetition_penalty": 1.5},
@@ -23,7 +21,6 @@ EVERY_PROCESSOR: list[DecodeChanges] = [
     {"beam_size": 1, "sampling_topk": 0, "seed": 3},
     {"beam_size": 1, "sampling_topk": 5, "sampling_topp": 0.9, "seed": 3, "n_best": 3},
     {"beam_size": 2, "return_alternatives": True, "n_best": 3},
-    {"beam_size": 2, "coverage_penalty": 0.3, "n_best": 2},
 ]
 """Searches in which every option that changes logits or the search occurs, without and with others."""
 

@@ -211,7 +211,6 @@ SOME: dict[str, Any] = {
     "no_repeat_ngram_size": 2,
     "repetition_penalty": 1.3,
     "max_ngram_repeats": 2,
-    "prefix_bias_beta": 0.2,
     "sampling_temperature": 1.3,
     "sampling_topk": 5,
     "sampling_topp": 0.9,
@@ -222,7 +221,6 @@ SOME: dict[str, Any] = {
     "max_len_b": 3,
     "max_input_length": 9,
     "max_batch_tokens": 40,
-    "coverage_penalty": 0.2,
     "seed": 3,
 }
 """A value of each option that is not the default; of flags, the opposite."""
@@ -231,7 +229,7 @@ SOME: dict[str, Any] = {
 @pytest.mark.parametrize("case", ["post_norm", pytest.param("nllb", marks=pytest.mark.slow)], indirect=True)
 @pytest.mark.parametrize("name", [option.name for option in fields(DecodeOptions)])
 def test_no_option_takes_what_is_given_away(case: Case, name: str) -> None:
-    if name in {"return_attention", "replace_unknowns", "coverage_penalty"} and not case.model.has_attention:
+    if name in {"return_attention", "replace_unknowns"} and not case.model.has_attention:
         pytest.skip("the model has no attention weights")
     session = RecordingSession(case.model, case.run.special)
     tokenizers = case.run.source_tokenizer, case.run.target_tokenizer

@@ -47,7 +47,7 @@ class Sentences:
     ) -> None:
         options.verify()
         self._needs_attention = options.return_attention or options.replace_unknowns
-        if self._needs_attention or options.coverage_penalty:
+        if self._needs_attention:
             attentive(translator.session)  # a bundle without attention is an error before any work
         if on_error not in get_args(OnError):
             raise OptionError(f"`on_error` must be one of {', '.join(get_args(OnError))}, but is {on_error!r}.")

@@ -50,10 +50,9 @@ def token_steps(session: StepSession, tokenizer: Tokenizer, sentence: Sentences,
     """
     options = sentence.options
     requests = make_requests(session, sentence.sources, sentence.prefixes, options, [stop])
-    if options.beam_size != 1 or options.n_best != 1 or options.return_alternatives or options.coverage_penalty:
+    if options.beam_size != 1 or options.n_best != 1 or options.return_alternatives:
         raise OptionError(
-            "A translation can be streamed only with `beam_size` 1 and `n_best` 1, without `return_alternatives` and "
-            "`coverage_penalty`."
+            "A translation can be streamed only with `beam_size` 1 and `n_best` 1, without `return_alternatives`."
         )
     stop.check()
     for search in search_steps(session, requests, replace(options, return_token_scores=True), Counters()):

@@ -127,9 +127,6 @@ def test_a_sentence_uses_its_own_list_in_any_batch(
     with Translator.open(with_lists("int8", variant), threads=1, engine=engine) as translator:
         usable = [lists.usable(source.ids) for source in translator.encode(texts)]
         changes: dict[str, Any] = {"max_length": 20, **search}
-        if "prefix_bias_beta" in search:  # favor what another sentence may use
-            pairs = zip(usable, [*usable[1:], usable[0]], strict=True)
-            changes["target_prefix"] = [np.flatnonzero(others & ~mine)[:2].tolist() for mine, others in pairs]
         for mask, translation in zip(usable, translator.translate(texts, **changes), strict=True):
             assert all(mask[list(hypothesis.ids)].all() for hypothesis in translation.hypotheses)
         assert not changed_by_company(translator, texts, **changes)

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.processors import PrefixBias
 from edgeformer_runtime.errors import OptionError
-from tests.runtime.test_processors import Rows
 from tests.runtime.test_search import FEW, MODELS, PREFIXES, SOURCES, beam_options, with_room, within
 from tests.toy import Ids, ToySession
 
@@ -89,30 +87,3 @@ def test_patience_sets_the_number_of_hypotheses(patience: float, places: int) ->
     assert len({hypothesis.ids for hypothesis in found}) == places
     with pytest.raises(OptionError, match="`n_best` must be at most `beam_size`"):
         decode(session, [(4,)], replace(options, n_best=places + 1))
-
-
-def test_a_biased_prefix_is_favored_while_it_is_followed() -> None:
-    logits = np.log(np.array([[0.1, 0.2, 0.7]] * 4, dtype=np.float32)) - 5
-    original = logits.copy()
-    rows = Rows(np.array([[1, 1], [1, 0], [1, 1], [2, 1]]))
-    PrefixBias([(1, 1, 0), (1, 1, 0), (1, 1), ()], 0.25)(rows, logits)
-    np.testing.assert_allclose(np.exp(logits[0]), [0.075 + 0.25, 0.15, 0.525], rtol=1e-6)
-    np.testing.assert_array_equal(logits[1:], original[1:])
-
-
-@FEW
-@given(MODELS, st.lists(st.tuples(SOURCES, PREFIXES), min_size=2, max_size=5), st.sampled_from([1, 3]))
-def test_a_bias_is_the_same_in_any_batch_and_in_the_limit_a_forced_prefix(
-    session: ToySession, pairs: list[tuple[Ids, Ids]], beam_size: int
-) -> None:
-    options = DecodeOptions(beam_size=beam_size, prefix_bias_beta=0.5)
-    sources = [source for source, _ in pairs]
-    prefixes = [with_room(session, prefix, options) for _, prefix in pairs]
-    together = decode(session, sources, options, prefixes=prefixes)
-    assert together == [
-        decode(session, [source], options, prefixes=[prefix])[0]
-        for source, prefix in zip(sources, prefixes, strict=True)
-    ]
-    certain = decode(session, sources, replace(options, beam_size=1, prefix_bias_beta=1 - 1e-9), prefixes=prefixes)
-    forced = decode(session, sources, DecodeOptions(beam_size=1), prefixes=prefixes)
-    assert [best.ids for best, *_ in certain] == [best.ids for best, *_ in forced]

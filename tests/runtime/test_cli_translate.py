@@ -100,10 +100,7 @@ def test_alternatives_and_token_scores(small_bundle: Path, translator: Translato
     ("arguments", "changes"),
     [
         (["--target-prefix", "green"], {"target_prefix": "green"}),
-        (
-            ["--target-prefix", "green", "--prefix-bias-beta", "0.9"],
-            {"target_prefix": "green", "prefix_bias_beta": 0.9},
-        ),
+        (["--suppress-sequence", "green"], {"suppress_sequences": ["green"]}),
     ],
 )
 def test_text_of_options_reaches_the_search(

@@ -65,7 +65,6 @@ SEARCHES: list[DecodeChanges] = [
     {"beam_size": 2, "repetition_penalty": 1.3},
     {"beam_size": 2, "no_repeat_ngram_size": 2, "min_length": 4},
     {"beam_size": 1, "sampling_topk": 4, "seed": 3},
-    {"beam_size": 2, "coverage_penalty": 0.2},
     {"beam_size": 2, "return_alternatives": True, "n_best": 3},
     {"beam_size": 1, "disable_unk": True},
 ]
@@ -208,7 +207,7 @@ def test_a_sentence_has_only_tokens_that_it_may_use_and_the_same_in_any_batch(
     together, alone = decoded(range(len(sources))), [decoded([index]) for index in range(len(sources))]
     assert (together is None) == (None in alone)
     for index, one in enumerate(alone):
-        forced = 0 if options.prefix_bias_beta else len(prefixes[index])
+        forced = len(prefixes[index])
         for hypothesis in one[0] if one else ():
             assert usable[index][list(hypothesis.ids[forced:])].all()
         if together is not None and one is not None:

@@ -15,7 +15,6 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.processors import (
     MinLength,
     NoRepeatNgram,
-    PrefixBias,
     RepetitionPenalty,
     Suppress,
     SuppressSequences,
@@ -63,7 +62,6 @@ def test_no_processor_allows_what_another_forbade(row: list[float], token: int) 
     values[0, (token + 1) % VOCAB] = 1.0
     before = np.isneginf(values)
     for processor in (
-        PrefixBias([(token,)], 0.6),
         RepetitionPenalty(1.5),
         NoRepeatNgram(2),
         MinLength(0, 3),

@@ -335,7 +335,6 @@ RANDOM = st.fixed_dictionaries(
         "patience": st.sampled_from([0.5, 2.0]),
         "length_penalty": st.sampled_from([0.0, 0.6, 2.0]),
         "length_includes_end": st.booleans(),
-        "coverage_penalty": st.sampled_from([0.0, 0.3]),
         "min_length": st.integers(0, 20),
         "max_len_a": st.sampled_from([0.0, 0.8, 1.5]),
         "max_len_b": st.integers(0, 5),
@@ -346,7 +345,6 @@ RANDOM = st.fixed_dictionaries(
         "suppress_tokens": st.lists(st.integers(20, 299), max_size=4),
         "suppress_sequences": st.lists(st.lists(st.integers(20, 299), min_size=1, max_size=3), max_size=3),
         "disable_unk": st.booleans(),
-        "prefix_bias_beta": st.sampled_from([0.0, 0.4]),
         "return_token_scores": st.booleans(),
         "return_attention": st.booleans(),
         "replace_unknowns": st.booleans(),
@@ -365,10 +363,6 @@ def test_no_option_lets_a_batch_matter(
 ) -> None:
     texts = TEXTS[start : start + 5]
     changes = {**changes, **mode}
-    if mode:
-        changes |= {"coverage_penalty": 0.0}
-    if "return_alternatives" in mode:
-        changes |= {"prefix_bias_beta": 0.0}
     if "sampling_topk" in mode:
         changes |= {"beam_size": 1}
     prefixes = changes.pop("target_prefix", None) or [None] * len(texts)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import cast
 
@@ -16,7 +16,6 @@ from msgspec.structs import replace as replace_field
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.decoding.alternatives import decode_alternatives
 from edgeformer_runtime.decoding.batching import pad
-from edgeformer_runtime.decoding.coverage import ranked_by_coverage
 from edgeformer_runtime.decoding.options import DecodeOptions, check_count
 from edgeformer_runtime.decoding.processors import build_processors, spread
 from edgeformer_runtime.decoding.requests import Request, Stop, make_requests, request_batches
@@ -122,10 +121,6 @@ def decode(
         results = decode_alternatives(decoded, requests, options, session.special)
     elif options.is_sampling:
         results = _grouped(decoded(requests, options), options.n_best)
-    elif options.coverage_penalty:
-        results = decoded(requests, replace(options, n_best=options.places + options.beam_size))
-        results = ranked_by_coverage(session, requests, results, options)
-        results = [hypotheses[: options.n_best] for hypotheses in results]
     else:
         results = decoded(requests, options, done)
     counters.sentences += len(sources)
@@ -255,7 +250,7 @@ def search_steps(
     clock = time.perf_counter
     begin = clock()
     state, listing, special = _start(session, requests)
-    processors = build_processors(options, special, requests)
+    processors = build_processors(options, special)
     search = _search(session, requests, options, special)
     if len(search.token) > len(requests):  # the search starts with several rows per sentence
         state.select(np.arange(len(requests)).repeat(len(search.token) // len(requests)), None)

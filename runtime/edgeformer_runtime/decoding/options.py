@@ -30,7 +30,6 @@ _POSITIVE = Real("positive and finite", SMALLEST, sys.float_info.max)
 _PROBABILITY = Real("from 0 to 1", 0, 1)
 _TOP_P = Real("above 0 and at most 1", SMALLEST, 1)
 _PENALTY = Real(f"from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}", -MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY)
-_COVERAGE = Real("from 0 to 100", 0, 100)
 _RATIO = Real("from 0 to 1000", 0, 1000)
 
 
@@ -92,12 +91,6 @@ class DecodeOptions:
         "Whether the length of --length-penalty counts the end token.",
     )
     """Count the end token in that length, as fairseq, Marian, CTranslate2 and Transformers do."""
-    coverage_penalty: float = _option(
-        0.0, _COVERAGE, "--coverage-penalty", "Weight of a penalty on source tokens that get no attention.", _COVERAGE
-    )
-    """Weight of a penalty on source tokens that the output does not attend to, which is added to the scores of finished
-    hypotheses (Wu et al. 2016, equation 14). Needs a model with attention weights, and computes them for all finished
-    hypotheses."""
     min_length: int = _option(0, Whole(0), "--min-length", "Minimum number of tokens.", _COUNT)
     """Minimum number of tokens before the end token."""
     max_length: int | None = _option(None, Whole(1), "--max-length", "Maximum number of tokens.", _LENGTH)
@@ -152,14 +145,6 @@ class DecodeOptions:
     other tokens."""
     disable_unk: bool = _option(False, Flag(), "--disable-unk", "Never generate the unknown token.", Flag())
     """Never generate the unknown token."""
-    prefix_bias_beta: float = _option(
-        0.0,
-        Real("at least 0 and below 1", 0, math.nextafter(1, 0)),
-        "--prefix-bias-beta",
-        "Favor --target-prefix rather than force it: above 0 and below 1.",
-    )
-    """If positive, the target prefix is not forced but favored: as long as the output follows the prefix, the
-    probability ``p`` of its next token becomes ``(1 - beta) * p + beta``, and others become ``(1 - beta) * p``."""
     sampling_topk: int = _option(
         1,
         Whole(0),
@@ -244,7 +229,7 @@ class DecodeOptions:
     @property
     def needs_scores(self) -> bool:
         """Whether log-probabilities are computed."""
-        return self.return_scores or self.return_token_scores or self.n_best > 1 or self.coverage_penalty > 0
+        return self.return_scores or self.return_token_scores or self.n_best > 1
 
     def verify(self) -> None:
         """Check all values.
@@ -280,15 +265,8 @@ class DecodeOptions:
             yield f"`beam_size` must be 1 for sampling, but is {self.beam_size}"
         if not self.is_sampling and (self.sampling_topp != 1 or self.sampling_temperature != 1):
             yield "`sampling_topp` and `sampling_temperature` need sampling: `sampling_topk` must not be 1"
-        modes = {
-            "sampling": self.is_sampling,
-            "`return_alternatives`": self.return_alternatives,
-            "`coverage_penalty`": self.coverage_penalty != 0,
-        }
-        if len(chosen := [name for name, is_chosen in modes.items() if is_chosen]) > 1:
-            yield f"{' and '.join(chosen)} cannot be combined"
-        if self.return_alternatives and self.prefix_bias_beta:
-            yield "`return_alternatives` and `prefix_bias_beta` cannot be combined"
+        if self.is_sampling and self.return_alternatives:
+            yield "sampling and `return_alternatives` cannot be combined"
         if self.beam_shrinks and self.patience > 1:
             yield "`beam_shrinks` and a `patience` above 1 cannot be combined"
         if self.beam_shrinks and not self.early_stopping:
@@ -321,7 +299,6 @@ class DecodeChanges(TypedDict, total=False):
     early_stopping: bool
     length_penalty: float
     length_includes_end: bool
-    coverage_penalty: float
     min_length: int
     max_length: int | None
     max_len_a: float
@@ -333,7 +310,6 @@ class DecodeChanges(TypedDict, total=False):
     suppress_tokens: Sequence[Token]
     suppress_sequences: Sequence[TokensOrText]
     disable_unk: bool
-    prefix_bias_beta: float
     sampling_topk: int
     sampling_topp: float
     sampling_temperature: float

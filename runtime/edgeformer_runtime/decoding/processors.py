@@ -8,9 +8,7 @@ from typing import Protocol, cast
 import numpy as np
 
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.decoding.batching import pad
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.requests import Request
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
 
 
@@ -108,35 +106,6 @@ class NoRepeatNgram:
         logits[row, ngrams[row, window, -1]] = -np.inf
 
 
-class PrefixBias:
-    """Favor the tokens of a target prefix, as long as a row has followed it (CTranslate2's biased decoding).
-
-    Args:
-        prefixes: token ids that each sentence of the batch should begin with.
-        beta: probability moved to the next token of the prefix.
-    """
-
-    def __init__(self, prefixes: Sequence[Sequence[int]], beta: float) -> None:
-        self.prefix, self.length = pad(prefixes, -1)
-        self.beta = beta
-
-    def __call__(self, rows: Rows, logits: FloatArray) -> None:
-        """See :class:`LogitsProcessor`."""
-        step = rows.history.shape[1]
-        if step >= self.prefix.shape[1]:
-            return
-        prefix, length = self.prefix[rows.sentence], self.length[rows.sentence]
-        for row in np.flatnonzero((prefix[:, :step] == rows.history).all(axis=1) & (step < length)):
-            if np.isneginf(logits[row, prefix[row, step]]):  # forbidden, which a preference does not change
-                continue
-            peak = logits[row].max()
-            probability = np.exp(logits[row] - peak)
-            probability *= (1 - self.beta) / probability.sum()
-            probability[prefix[row, step]] += self.beta
-            with np.errstate(divide="ignore"):
-                np.log(probability, out=logits[row])
-
-
 def spread(logits: FloatArray, listed: IntArray, vocab_size: int) -> FloatArray:
     """Spread the logits of listed tokens over the whole vocabulary, with ``-inf`` for all others.
 
@@ -153,15 +122,12 @@ def spread(logits: FloatArray, listed: IntArray, vocab_size: int) -> FloatArray:
     return whole
 
 
-def build_processors(
-    options: DecodeOptions, special: SpecialTokens, requests: Sequence[Request] = ()
-) -> list[LogitsProcessor]:
+def build_processors(options: DecodeOptions, special: SpecialTokens) -> list[LogitsProcessor]:
     """Create the processors that the options require; tokens that ``special`` suppresses are always suppressed.
 
     Args:
         options: verified options, whose tokens are ids.
         special: ids of the special tokens.
-        requests: the sentences of the batch.
     """
     processors: list[LogitsProcessor] = []
     if options.repetition_penalty != 1.0:
@@ -177,6 +143,4 @@ def build_processors(
         never.add(special.unk)
     if never:
         processors.append(Suppress(sorted(never)))
-    if options.prefix_bias_beta and any(request.bias for request in requests):
-        processors.append(PrefixBias([request.bias for request in requests], options.prefix_bias_beta))
     return processors

@@ -108,8 +108,6 @@ class Request:
     """First tokens of the output, which are not searched for."""
     limit: int
     """Maximum number of output tokens, those of the prefix and the end token included; more than the prefix has."""
-    bias: tuple[int, ...] = ()
-    """First tokens that are favored rather than forced."""
     log_probability: float | None = None
     """Log-probability of the last token of the prefix, if a search has found it; ``None`` if it was given."""
     sample: int = 0
@@ -145,11 +143,10 @@ def make_requests(
     stops = [None] * len(sources) if stops is None else stops
     for index, (source, prefix, stop) in enumerate(zip(sources, prefixes, stops, strict=True)):
         check_prefix(index, prefix, length_limit(session, options))
-        forced, bias = ((), tuple(prefix)) if options.prefix_bias_beta else (tuple(prefix), ())
-        limit = length_limit(session, options, len(source), len(forced))
+        limit = length_limit(session, options, len(source), len(prefix))
         samples = options.n_best if options.is_sampling else 1
         requests += [
-            Request(source=source, prefix=forced, limit=limit, bias=bias, sample=sample, stop=stop)
+            Request(source=source, prefix=tuple(prefix), limit=limit, sample=sample, stop=stop)
             for sample in range(samples)
         ]
     return requests

@@ -461,10 +461,8 @@ class BeamSearch(_BatchSearch):
         return normalized_score(best, length, options.length_penalty) > worst
 
     def _collect_if_room(self, sentence: int, row: int, log_probability: float, *, finished: bool) -> None:
-        # With a coverage penalty, which comes later, any of those that end in one step may be the best.
         options = self._options
-        all_count = options.coverage_penalty or not options.early_stopping
-        if all_count or len(self._results[self._origin[sentence]]) < options.places:
+        if not options.early_stopping or len(self._results[self._origin[sentence]]) < options.places:
             self._collect(sentence, row, log_probability, finished=finished)
 
 

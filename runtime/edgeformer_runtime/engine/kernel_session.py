@@ -283,12 +283,10 @@ def _is_plain(options: DecodeOptions) -> bool:
     """Whether nothing changes logits, and nothing but the rules of beam search decides."""
     return not (
         options.is_sampling
-        or options.coverage_penalty
         or options.min_length
         or options.no_repeat_ngram_size
         or options.repetition_penalty != 1
         or options.suppress_tokens
         or options.suppress_sequences
         or options.disable_unk
-        or options.prefix_bias_beta
     )

@@ -124,7 +124,7 @@ class ModelInfo(Struct):
     parameters: int
     max_source_tokens: int
     has_attention: bool
-    """Whether it supports ``alignments``, ``coverage_penalty`` and ``replace_unknowns``."""
+    """Whether it supports ``alignments`` and ``replace_unknowns``."""
     is_open: bool
     """Whether it is in memory now."""
 

@@ -97,8 +97,7 @@ async def _asked(request: Request, context: Context) -> _Asked:
     job = Job(body.texts, route, body.format, changes, text_options, seconds)
     if body.glossary and len(route) > 1:
         raise ApiError(400, "Invalid request: a glossary needs a model that translates the pair directly.")
-    needed = [name for name in ("coverage_penalty", "replace_unknowns") if changes.get(name)]
-    needed += ["alignments"] * body.alignments
+    needed = ["replace_unknowns"] * bool(changes.get("replace_unknowns")) + ["alignments"] * body.alignments
     if needed and route:
         model = context.service.workspace.model(route[-1].model)
         if ATTENTION_FILE not in model.manifest.files:
