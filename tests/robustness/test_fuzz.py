@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,8 +45,8 @@ Defects = dict[tuple[str, str], str]
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    with serving(f"en-fr={COMMITTED / 'int8'}", request_seconds=10, suggestions=tmp_path / "suggestions") as client:
+def client() -> Iterator[Client]:
+    with serving(f"en-fr={COMMITTED / 'int8'}", request_seconds=10) as client:
         yield client
 
 

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from pathlib import Path
-from tempfile import gettempdir
+from contextlib import asynccontextmanager
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Router
+from starlette.routing import Route, Router
 
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
-from edgeformer_runtime.files import temporary
 from edgeformer_runtime.serve.access import Access
-from edgeformer_runtime.serve.api import files, libretranslate, openapi, page, v1
-from edgeformer_runtime.serve.api.openapi import Operation
+from edgeformer_runtime.serve.api import files, libretranslate, page, v1
 from edgeformer_runtime.serve.api.types import Status
 from edgeformer_runtime.serve.context import Context, bearer_token, client_of, context_of
 from edgeformer_runtime.serve.errors import json_response
-from edgeformer_runtime.serve.files.stored_files import StoredFiles
+from edgeformer_runtime.serve.files.stored_files import StoredFiles, own_folder
 from edgeformer_runtime.serve.metrics import CONTENT_TYPE, Metrics
 from edgeformer_runtime.serve.middleware import Shell
 from edgeformer_runtime.serve.service import Service
@@ -39,7 +35,7 @@ def make_workspace(settings: ServeSettings) -> Workspace:
     Raises:
         EdgeformerError: see :class:`Workspace`.
     """
-    cpus = available_cpus() // (settings.workers * settings.batch.parallel)
+    cpus = available_cpus() // settings.batch.parallel
 
     def open_translator(bundle: Bundle) -> Translator:
         most = min(cpus, 1 + ENGINE_THREADS // max(1, len(workspace.models())))
@@ -85,19 +81,15 @@ async def metrics(request: Request) -> Response:
     return Response(await asyncio.to_thread(context.metrics.text), headers={"Content-Type": CONTENT_TYPE})
 
 
-OPERATIONS = [
-    *libretranslate.OPERATIONS,
-    *files.OPERATIONS,
-    *v1.OPERATIONS,
-    Operation("GET", "/health", health, Status, errors=()),
-    Operation("GET", "/ready", ready, Status, errors=(503,), failure=Status),
-    Operation("GET", "/metrics", metrics, errors=(401,), examples={"text/plain": ""}),
+ROUTES = [
+    *libretranslate.ROUTES,
+    *files.ROUTES,
+    *v1.ROUTES,
+    Route("/health", health, methods=["GET"]),
+    Route("/ready", ready, methods=["GET"]),
+    Route("/metrics", metrics, methods=["GET"]),
 ]
-
-
-def own_folder() -> AbstractContextManager[Path]:
-    """A temporary folder of this server. Those of servers that were killed are removed."""
-    return temporary(Path(gettempdir()) / "edgeformer-serve", lambda path: path.mkdir(mode=0o700))
+"""The endpoints of the APIs."""
 
 
 def make_app(context: Context) -> Shell:
@@ -106,7 +98,7 @@ def make_app(context: Context) -> Shell:
     @asynccontextmanager
     async def lifespan(app: object) -> AsyncIterator[None]:
         settings = context.settings
-        with own_folder() if settings.files_folder is None else nullcontext(settings.files_folder) as folder:
+        with own_folder() as folder:
             if settings.files:
                 context.files = StoredFiles(folder, settings.files_quota, settings.client_files_quota)
                 removal = asyncio.create_task(context.files.remove_old())
@@ -115,5 +107,4 @@ def make_app(context: Context) -> Shell:
                 removal.cancel()
             await asyncio.to_thread(context.service.close)
 
-    pages = page.ROUTES if context.settings.page else []
-    return Shell(Router([*openapi.routes(OPERATIONS), *pages], lifespan=lifespan), context)
+    return Shell(Router([*ROUTES, *page.routes(has_page=context.settings.page)], lifespan=lifespan), context)

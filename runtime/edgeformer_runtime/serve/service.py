@@ -112,7 +112,7 @@ class Service:
         self.workspace = workspace
         workspace.close_translator = lambda translator: threading.Thread(target=translator.close).start()
         self._settings, self._report, self._watch = settings, report, watch
-        self.documents = Documents(settings.workers)
+        self.documents = Documents()
         self._batchers: dict[str, Batcher] = {}
         most = MAX_BATCHES * settings.batch.parallel
         self._batches = ThreadPoolExecutor(max(BATCH_THREADS, most), "translate")

@@ -148,7 +148,7 @@ def test_documents_leave_half_of_the_memory_to_the_server(monkeypatch: pytest.Mo
         return await start(*words, **options)
 
     async def ask(lines: int) -> None:
-        await Documents(workers=2).ask(SentDocument("a.md", b"- a dog\n" * lines))
+        await Documents().ask(SentDocument("a.md", b"- a dog\n" * lines))
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", noted)
     asyncio.run(ask(1))
@@ -158,7 +158,7 @@ def test_documents_leave_half_of_the_memory_to_the_server(monkeypatch: pytest.Mo
     monkeypatch.setattr(documents, "available_memory", lambda: None)
     asyncio.run(ask(1))
     assert given[0] == given[2] > 192 * 2**20
-    assert given[1] * documents.MAX_PROCESSES * 2 == 80 * 2**20
+    assert given[1] * documents.MAX_PROCESSES == 80 * 2**20
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems limit less")

@@ -181,7 +181,6 @@ PROCESS = {"bundles": check_bundles, "host": check_host, "port": check_port}
 ELSEWHERE = {
     "api_keys": test_libretranslate.test_keys_and_rates,
     "allowed_hosts": test_stored_files.test_nothing_is_stored_for_equal_languages_and_links_name_this_server,
-    "files_folder": test_stored_files.test_nothing_is_stored_for_equal_languages_and_links_name_this_server,
     "max_beam": test_v1.test_a_request_cannot_ask_for_more_work_than_the_server_permits,
     "max_body": test_server.test_large_requests_are_refused_before_they_are_read,
     "max_connections": test_connections.test_connections_that_wait_for_their_client_make_room_for_others,
@@ -192,10 +191,8 @@ ELSEWHERE = {
     "metrics_token": test_server.test_measurements,
     "rate_limit": test_access.test_links_have_the_scheme_of_the_proxy_and_limits_the_address,
     "shutdown_seconds": test_shutdown.test_what_takes_longer_than_the_time_to_shut_down_is_refused,
-    "suggestions": test_libretranslate.test_suggestions_are_off_or_appended_to_a_file,
     "trusted_keys": test_signature.test_other_keys_and_no_keys_trust_nothing,
     "trusted_proxies": test_access.test_links_have_the_scheme_of_the_proxy_and_limits_the_address,
-    "workers": test_server.test_a_process_that_dies_is_replaced,
 }
 """Settings whose effects other tests see."""
 
@@ -235,7 +232,7 @@ def test_every_setting_has_an_effect(
 
 
 OPTIONS = [option for option in serve_command.params if isinstance(option, click.Option)]
-WITHOUT_OPTION = {"bundles", "batch.max_positions", "files_folder"}
+WITHOUT_OPTION = {"bundles", "batch.max_positions"}
 VALUES = {
     "allowed_hosts": "example.org",
     "host": "0.0.0.0",
@@ -243,7 +240,6 @@ VALUES = {
     "trusted_keys": "key.pub",
     "metrics_token": "secret",
     "api_keys": "keys",
-    "suggestions": "suggestions",
 }
 """Values of options of any text."""
 

@@ -22,9 +22,7 @@ from typing import Any
 
 import pytest
 
-from edgeformer_runtime.engine.cpus import available_cpus
-from edgeformer_runtime.serve.metrics import FOLDER_VARIABLE
-from edgeformer_runtime.serve.server import Server, _serve_here, bind
+from edgeformer_runtime.serve.server import Server, bind, serve
 from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
 from tests.commands import error
 from tests.runtime.serve.http import half_a_request, logged_lines, serving, wait_until
@@ -187,54 +185,17 @@ def test_measurements(small_bundle: Path) -> None:
     assert values['edgeformer_request_seconds_count{path="/v1/translate"}'] == "1.0"
 
 
-def test_a_process_that_ended_is_not_measured_any_more(tmp_path: Path) -> None:
-    """Of several processes, each tells the length of its queue whenever it changes, not only when it is asked."""
-    code = (
-        "import os, sys; from edgeformer_runtime.serve.metrics import Metrics; metrics = Metrics()\n"
-        "metrics.in_flight.inc(); metrics.set_queue('m', int(sys.argv[1])); metrics.requests.labels('/', '200').inc()\n"
-        "print(os.getpid(), flush=True); sys.stdin.read(); os._exit(137)"
-    )
-    environment = {**os.environ, FOLDER_VARIABLE: str(tmp_path)}
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(length)],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for length in (7, 5)
-    ]
-    show = "import os, sys; from edgeformer_runtime.serve.metrics import Metrics, forget_process\n"
-    show += "[forget_process(int(number)) for number in sys.argv[1:]]; print(Metrics().text().decode())"
-
-    def values(*ended: str) -> list[str]:
-        words = [sys.executable, "-c", show, *ended]
-        text = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
-        measured = dict(line.rsplit(" ", 1) for line in text.splitlines() if line and line[0] != "#")
-        names = ('queue_sentences{model="m"}', "requests_in_flight", 'requests_total{path="/",status="200"}')
-        return [measured[f"edgeformer_{name}"] for name in names]
-
-    numbers = [worker.stdout.readline().strip() for worker in workers if worker.stdout is not None]
-    assert values() == ["12.0", "2.0", "2.0"]
-    with workers[0], workers[1]:
-        workers[0].kill()
-        workers[0].wait(60)
-        assert values(numbers[0]) == ["5.0", "1.0", "2.0"]
-        workers[1].kill()
-
-
 def test_a_thread_that_translates_waits_little_for_others(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
 
-    async def serve(self: Server, sockets: list[socket.socket]) -> None:
+    async def noted(self: Server, sockets: list[socket.socket]) -> None:
         found.append(sys.getswitchinterval())
 
-    monkeypatch.setattr(Server, "serve", serve)
+    monkeypatch.setattr(Server, "serve", noted)
     before, settings = sys.getswitchinterval(), ServeSettings(bundles=(str(small_bundle),), port=0)
     try:
         with bind(settings) as listener:
-            _serve_here(settings, listener)
+            serve(settings, listener)
     finally:
         sys.setswitchinterval(before)
     assert found[0] <= 0.001 < before
@@ -267,40 +228,6 @@ def test_sigterm_answers_what_was_accepted(small_bundle: Path) -> None:
         assert logged[-1]["texts"] == 100
 
 
-@pytest.mark.slow
-def test_several_processes_share_the_port_and_their_measurements(small_bundle: Path) -> None:
-    with command(small_bundle, "--workers", "2") as (process, url, _):
-        wait_until_ready(url)
-        answers = [post(url + "/translate", {"q": TEXT, "source": "en", "target": "fr"}) for _ in range(6)]
-        assert all(answer == answers[0] for answer in answers)
-        eventually(lambda: get(url + "/metrics"), 'edgeformer_requests_total{path="/translate",status="200"} 6.0')
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 0
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="finds processes in /proc")
-def test_a_process_that_dies_is_replaced(small_bundle: Path) -> None:
-    def workers(process: subprocess.Popen[str]) -> set[int]:
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        return {
-            int(child) for child in children if b"resource_tracker" not in Path(f"/proc/{child}/cmdline").read_bytes()
-        }
-
-    with command(small_bundle, "--workers", "2") as (process, url, _):
-        wait_until_ready(url)
-        first = min(before := workers(process))
-        os.kill(first, signal.SIGKILL)
-        deadline = time.monotonic() + 20
-        while (len(now := workers(process)) < 2 or first in now) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert len(now) == len(before) == 2
-        assert first not in now
-        wait_until_ready(url)
-        assert post(url + "/v1/translate", body())["translations"]
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 0
-
-
 def test_wrong_options_are_one_clear_sentence(small_bundle: Path, tmp_path: Path) -> None:
     assert "does not exist" in error("serve", tmp_path / "missing")
     assert error("serve", small_bundle, "--memory", "many", code=2).startswith("Invalid value for '--memory'")
@@ -314,8 +241,6 @@ def test_wrong_options_are_one_clear_sentence(small_bundle: Path, tmp_path: Path
     for option, value, message in (
         ("--host", "host.invalid", "Cannot listen on host.invalid, port 5000"),
         ("--device", "abacus", "`--device` must be one of cpu, cuda"),
-        ("--suggestions", tmp_path, "Suggestions cannot be written to"),
-        ("--suggestions", tmp_path / "none" / "file", "(No such file or directory)"),
     ):
         assert message in error("serve", small_bundle, option, value)
     assert "Two bundles have the name" in error("serve", small_bundle, small_bundle)
@@ -330,14 +255,10 @@ def test_a_trusted_key_that_cannot_be_read_is_an_error_at_the_start(small_bundle
 @pytest.mark.slow
 def test_the_command_says_what_is_of_no_use(small_bundles: Any) -> None:
     bundles = [f"first={small_bundles['fp32']}", f"second={small_bundles['int8']}"]
-    with command(*bundles, "--workers", str(available_cpus() + 1)) as (process, url, lines):
+    with command(*bundles) as (_, url, lines):
         assert lines[1] == "  first: en -> fr, fp32\n"
         assert lines[2] == "  second: en -> fr, int8; used only if a request names it\n"
         wait_until_ready(url)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 0
-        assert process.stderr is not None
-        assert process.stderr.readline().startswith("Note: there are more workers than CPUs")
 
 
 def test_addresses_of_ipv6_are_written_in_brackets(small_bundle: Path) -> None:

@@ -20,7 +20,7 @@ import pytest
 from edgeformer_runtime.serve.server import Server
 from edgeformer_runtime.serve.settings import BatchLimits
 from tests.runtime.serve.http import serving, wait_until
-from tests.runtime.serve.test_server import command, get, wait_until_ready
+from tests.runtime.serve.test_server import command, wait_until_ready
 
 
 def send(connection: HTTPConnection, *texts: str, **fields: Any) -> None:
@@ -112,37 +112,6 @@ def test_a_stream_that_is_cut_off_ends_with_an_error_and_a_line_of_the_log_at_mo
             [],
             ["Cancel 1 running task(s), timeout graceful shutdown exceeded"],
         )
-
-
-@pytest.mark.slow
-def test_nobody_can_connect_to_workers_that_shut_down(bundle: Path) -> None:
-    patience = ("--timeout", "600", "--shutdown-timeout", "250")
-    with command(bundle, "--workers", "2", "--batch-sentences", "1", "--max-beam", "16", *patience) as (
-        process,
-        url,
-        _,
-    ):
-        wait_until_ready(url)
-        connection = HTTPConnection(url.removeprefix("http://"), timeout=60)
-        send(connection, *["The old dog runs near the house."] * 200, options={"beam_size": 16, "min_length": 20})
-        wait_until(lambda: "edgeformer_requests_in_flight 2.0" in get(url + "/metrics"))
-        process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + 20
-        refused = False
-        while not refused and time.monotonic() < deadline:
-            with closing(HTTPConnection(url.removeprefix("http://"), timeout=2)) as other:
-                try:
-                    send(other)
-                    refused = other.getresponse().status == 503
-                except ConnectionRefusedError:
-                    refused = True
-                except OSError:
-                    pass
-            time.sleep(0.05)
-        assert process.poll() is None  # the first request is still being answered
-        assert refused
-        assert answered(connection)[0] == 200
-        assert process.wait(120) == 0
 
 
 def test_the_end_waits_for_no_thread(bundle: Path, tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ FIELDS: dict[str, dict[str, Any]] = {
     "/translate": {"q": "A dog.", **PAIR},
     "/detect": {"q": "A dog."},
     "/translate_file": PAIR,
-    "/suggest": {"q": "A dog.", "s": "Un chien.", **PAIR},
     "/v1/translate": {"texts": ["A dog."], **PAIR},
 }
 WORK = {"/translate": "translate", "/translate_file": "translate_document", "/v1/translate": "translate"}
@@ -36,7 +35,6 @@ def statuses(bundle: Path, folder: Path) -> Statuses:
         "api_keys": folder / "keys",
         "max_body": 2000,
         "max_upload": 2000,
-        "suggestions": folder / "suggestions",
     }
     with serving(bundle, metrics_token="token", **settings) as client:
         for path in FIELDS:
@@ -53,8 +51,7 @@ def statuses(bundle: Path, folder: Path) -> Statuses:
                 seen[path].add(str(client.get(path).status))
         client.context.is_draining = True
         seen["/ready"].add(str(client.get("/ready").status))
-    settings = {"request_seconds": 0.3, "suggestions": folder / "suggestions"}
-    with serving(bundle, **settings) as client, ThreadPoolExecutor() as pool:
+    with serving(bundle, request_seconds=0.3) as client, ThreadPoolExecutor() as pool:
         for path, late in zip(FIELDS, pool.map(lambda path: late_status(client, path), FIELDS), strict=True):
             seen[path].add(late)
     return seen

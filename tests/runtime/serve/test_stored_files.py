@@ -13,16 +13,21 @@ from typing import Any
 
 import pytest
 
-from edgeformer_runtime.serve.app import own_folder
 from edgeformer_runtime.serve.errors import ApiError
 from edgeformer_runtime.serve.files import stored_files
-from edgeformer_runtime.serve.files.stored_files import StoredFiles
-from tests.runtime.serve.http import serving, wait_until
+from edgeformer_runtime.serve.files.stored_files import StoredFiles, own_folder
+from tests.runtime.serve.http import Client, serving, wait_until
 from tests.runtime.test_workspace import bundle_between
 
 
 def names(folder: Path) -> set[str]:
     return {path.name for path in folder.rglob("*.*")}
+
+
+def folder_of(client: Client) -> Path:
+    wait_until(lambda: client.context.files)
+    assert client.context.files is not None
+    return client.context.files._folder
 
 
 def is_there(files: StoredFiles, name: str) -> bool:
@@ -74,19 +79,19 @@ def test_old_files_are_removed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seconds", [0.1, 3600])
 def test_a_file_is_removed_and_unreadable_after_its_time_without_another_request(
-    small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
+    small_bundle: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     monkeypatch.setattr(stored_files, "REMOVAL_SECONDS", seconds)
-    (tmp_path / "files").mkdir()
-    with serving(small_bundle, files_folder=tmp_path / "files") as client:
+    with serving(small_bundle) as client:
+        folder = folder_of(client)
         answer = client.upload("/translate_file", "a.txt", b"7", source="en", target="fr")
         link = answer.json["translatedFileUrl"].removeprefix(client.url)
         assert client.get(link).status == 200
         monkeypatch.setattr(stored_files, "KEPT_SECONDS", 0.0)
         if seconds < 1:
-            wait_until(lambda: not names(tmp_path / "files"))
+            wait_until(lambda: not names(folder))
         assert client.get(link).status == 404
-        assert len(names(tmp_path / "files")) == (seconds > 1)
+        assert len(names(folder)) == (seconds > 1)
 
 
 def test_old_files_are_removed_after_a_time_when_that_was_impossible(
@@ -119,7 +124,8 @@ def test_old_files_are_removed_after_a_time_when_that_was_impossible(
 def test_a_folder_of_a_killed_server_is_removed_and_that_of_a_living_one_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    code = "import os, sys; from edgeformer_runtime.serve.app import own_folder\nwith own_folder() as folder:\n"
+    code = "import os, sys; from edgeformer_runtime.serve.files.stored_files import own_folder\n"
+    code += "with own_folder() as folder:\n"
     code += " (folder / 'a.txt').write_text('secret'); print(folder, flush=True); sys.stdin.read(); os._exit(1)"
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -141,12 +147,12 @@ def test_a_folder_of_a_killed_server_is_removed_and_that_of_a_living_one_is_not(
 
 
 def test_nothing_is_stored_for_equal_languages_and_links_name_this_server(small_bundle: Path, tmp_path: Path) -> None:
-    (tmp_path / "files").mkdir()
     bundle = bundle_between(small_bundle, tmp_path, "en-fr", "en", "fr")
-    with serving(bundle, files_folder=tmp_path / "files", allowed_hosts=("my.server",)) as client:
+    with serving(bundle, allowed_hosts=("my.server",)) as client:
+        folder = folder_of(client)
         same = client.upload("/translate_file", "a.txt", b"7", source="en", target="en")
         assert (same.status, "in the target language already" in same.error) == (400, True)
-        assert names(tmp_path / "files") == set()
+        assert names(folder) == set()
         for host, expected in (
             ("my.server:80", "http://my.server:80/"),
             ("evil.example", client.url + "/"),
@@ -155,4 +161,4 @@ def test_nothing_is_stored_for_equal_languages_and_links_name_this_server(small_
         ):
             answer = client.upload("/translate_file", "a.txt", b"7", {"host": host}, source="en", target="fr")
             assert answer.json["translatedFileUrl"].startswith(expected)
-        assert len(names(tmp_path / "files")) == 4
+        assert len(names(folder)) == 4

@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
+from starlette.routing import Route
 
 from edgeformer_runtime.serve.access import is_address
 from edgeformer_runtime.serve.api.fields import read_fields
-from edgeformer_runtime.serve.api.openapi import FILE, TRANSLATING, Operation
 from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair
-from edgeformer_runtime.serve.api.types import FileFields, TranslatedFile
+from edgeformer_runtime.serve.api.types import TranslatedFile
 from edgeformer_runtime.serve.context import Context, client_of, context_of, finished
 from edgeformer_runtime.serve.errors import ApiError, json_response
 from edgeformer_runtime.serve.files.document_process import SentDocument
@@ -84,9 +84,7 @@ def _address(request: Request) -> str:
     return f"{url.scheme}://{url.netloc}"
 
 
-OPERATIONS = [
-    Operation("POST", "/translate_file", translate_file, TranslatedFile, FileFields, TRANSLATING, FILE),
-    Operation(
-        "GET", "/download_file/{name}", download_file, errors=(400, 404), examples={"application/octet-stream": ""}
-    ),
+ROUTES = [
+    Route("/translate_file", translate_file, methods=["POST"]),
+    Route("/download_file/{name}", download_file, methods=["GET"]),
 ]

@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from pathlib import Path
 from typing import Any, get_args
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from edgeformer_runtime.bundle.text_format import public_code
 from edgeformer_runtime.serve import languages
 from edgeformer_runtime.serve.api.fields import Fields, read_fields
 from edgeformer_runtime.serve.api.files import EXTENSIONS
-from edgeformer_runtime.serve.api.openapi import FORMS, READING, TRANSLATING, Operation
 from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair, detected
-from edgeformer_runtime.serve.api.types import (
-    DetectFields,
-    Detection,
-    Language,
-    Suggested,
-    SuggestFields,
-    TranslateFields,
-    Translation,
-)
+from edgeformer_runtime.serve.api.types import Language
 from edgeformer_runtime.serve.context import Context, client_of, context_of, finished
 from edgeformer_runtime.serve.errors import ApiError, json_response
 from edgeformer_runtime.serve.service import Job
@@ -108,7 +98,7 @@ async def frontend_settings(request: Request) -> Response:
             "frontendTimeout": 500,
             "apiKeys": context.access.needs_key,
             "keyRequired": context.access.needs_key,
-            "suggestions": settings.suggestions is not None,
+            "suggestions": False,
             "filesTranslation": settings.files,
             "supportedFilesFormat": list(EXTENSIONS) if settings.files else [],
             "language": {
@@ -124,27 +114,9 @@ def _language(code: str) -> dict[str, str]:
     return {"code": public_code(code), "name": name}
 
 
-async def suggest(request: Request) -> Response:
-    """Suggest a better translation, which is appended to a file as a line of JSON."""
-    context = context_of(request)
-    if context.settings.suggestions is None:
-        raise ApiError(403, "Suggestions are disabled on this server.")
-    fields = await read_fields(request)
-    context.access.check(fields.api_key, client_of(request))
-    record = {name: fields.text(name) for name in ("q", "s", "source", "target")}
-    await asyncio.to_thread(_append, context.settings.suggestions, msgspec.json.encode(record) + b"\n")
-    return json_response(Suggested())
-
-
-def _append(path: Path, line: bytes) -> None:
-    with path.open("ab", buffering=0) as stream:  # one write, so that lines of several processes do not mix
-        stream.write(line)
-
-
-OPERATIONS = [
-    Operation("POST", "/translate", translate_text, Translation, TranslateFields, TRANSLATING, FORMS),
-    Operation("POST", "/detect", detect, list[Detection], DetectFields, READING, FORMS),
-    Operation("GET", "/languages", list_languages, list[Language]),
-    Operation("GET", "/frontend/settings", frontend_settings, dict[str, Any]),
-    Operation("POST", "/suggest", suggest, Suggested, SuggestFields, READING, FORMS),
+ROUTES = [
+    Route("/translate", translate_text, methods=["POST"]),
+    Route("/detect", detect, methods=["POST"]),
+    Route("/languages", list_languages, methods=["GET"]),
+    Route("/frontend/settings", frontend_settings, methods=["GET"]),
 ]

@@ -12,9 +12,9 @@ import msgspec
 from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 
 from edgeformer_runtime.contract import ATTENTION_FILE
-from edgeformer_runtime.serve.api.openapi import TRANSLATING, Operation
 from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair, model_codes
 from edgeformer_runtime.serve.api.types import (
     ModelInfo,
@@ -32,8 +32,6 @@ from edgeformer_runtime.serve.errors import ApiError, error_response, json_respo
 from edgeformer_runtime.serve.service import Job, Streamed, StreamedToken
 from edgeformer_runtime.text import SentenceTranslation, TextOptions, TextTranslation
 
-EVENT = 'event: token\ndata: {"text":0,"sentence":0,"token":"Un","log_probability":-0.1,"partial":"Un"}\n\n'
-"""An event of a stream."""
 _DECODER = msgspec.json.Decoder(TranslateRequest)
 
 
@@ -215,10 +213,4 @@ async def models(request: Request) -> Response:
     return json_response(Models(listed))
 
 
-OPERATIONS = [
-    Operation(
-        *("POST", "/v1/translate", translate, TranslateResponse, TranslateRequest, (*TRANSLATING, 401)),
-        examples={"text/event-stream": EVENT},
-    ),
-    Operation("GET", "/v1/models", models, Models),
-]
+ROUTES = [Route("/v1/translate", translate, methods=["POST"]), Route("/v1/models", models, methods=["GET"])]

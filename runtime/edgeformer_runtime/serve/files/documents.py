@@ -21,9 +21,9 @@ MEMORY = 192 * MIB
 """Address space of a process, in bytes, and for each byte of its document."""
 MEMORY_PER_BYTE = 24
 SHARE = 4
-"""A process gets at most this part of the memory that is left on the machine or in the server's control group, divided
-by the server's processes. All documents together then leave half of it to the server, and one that needs more is
-refused before the system ends a process."""
+"""A process gets at most this part of the memory that is left on the machine or in the server's control group. All
+documents together then leave half of it to the server, and one that needs more is refused before the system ends a
+process."""
 SECONDS = 4
 """Processor time of a process, in seconds, and for each MiB of its document."""
 SECONDS_PER_MIB = 1
@@ -34,14 +34,10 @@ _TOO_LARGE = "`{}` takes too much memory or time to read; split it."
 
 
 class Documents:
-    """Reads and writes documents; belongs to one event loop.
+    """Reads and writes documents; belongs to one event loop."""
 
-    Args:
-        workers: number of server processes that do.
-    """
-
-    def __init__(self, workers: int = 1) -> None:
-        self._free, self._workers = asyncio.Semaphore(MAX_PROCESSES), workers
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(MAX_PROCESSES)
 
     async def ask(self, document: SentDocument) -> Answer:
         """Let a process read a document, or write it if it is translated; the process ends if this is canceled.
@@ -54,7 +50,7 @@ class Documents:
         memory, seconds = MEMORY + MEMORY_PER_BYTE * size, SECONDS + SECONDS_PER_MIB * size // MIB
         async with self._free:
             if (left := available_memory()) is not None:
-                memory = min(memory, left // (SHARE * self._workers))
+                memory = min(memory, left // SHARE)
             is_gone, content = asyncio.Event(), msgspec.msgpack.encode(document)
             exchange = asyncio.create_task(_exchanged((memory, seconds), content, size + MAX_ANSWER, is_gone))
             try:
