@@ -22,6 +22,7 @@ from edgeformer_runtime.engine.cpus import divide_cpus
 from edgeformer_runtime.engine.session import BundleSession, chosen_engine, open_session
 from edgeformer_runtime.errors import InputError
 from edgeformer_runtime.limits import MAX_OPTION, MAX_THREADS, MAX_WORKERS
+from edgeformer_runtime.models.names import opened_bundle
 from edgeformer_runtime.scores import Score, score_targets
 from edgeformer_runtime.sentences import Sentences, stops_of
 from edgeformer_runtime.source import OnError, Source, encode_sources, listed, refuse_string
@@ -29,7 +30,6 @@ from edgeformer_runtime.target import with_ids
 from edgeformer_runtime.token_stream import TokenStep, token_steps
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translation import Translation
-from edgeformer_runtime.workspace.names import opened_bundle
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # whose default makes `Translator` short for `Translator[BundleSession]`

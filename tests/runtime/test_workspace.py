@@ -11,7 +11,7 @@ import pytest
 from edgeformer_runtime import BundleError, EdgeformerError, OptionError, SessionError, Translator
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.errors import ConfigError, DeviceError
-from edgeformer_runtime.workspace.model import read_model
+from edgeformer_runtime.models.model import read_model
 from edgeformer_runtime.workspace.workspace import Hop, Workspace
 from tests.bundles import edit_manifest
 

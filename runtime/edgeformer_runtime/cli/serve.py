@@ -91,8 +91,8 @@ def serve(bundles: tuple[str, ...], server: dict[str, Any], batch: dict[str, Any
         from edgeformer_runtime.serve.server import bind, serve
     except ModuleNotFoundError as error:
         raise click.ClickException(missing_package("This command", error.name, "serve")) from None
+    from edgeformer_runtime.models.names import named_models
     from edgeformer_runtime.serve.access import Access
-    from edgeformer_runtime.workspace.names import named_models
 
     bundles = bundles or tuple(f"{model.name}={model.path}" for model in named_models())
     if not bundles:

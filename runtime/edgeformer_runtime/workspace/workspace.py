@@ -13,9 +13,9 @@ from typing import Self
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError, OptionError
+from edgeformer_runtime.models.model import Mark, Model, bundles_in, mark_of, read_model, read_models
+from edgeformer_runtime.models.names import find_bundle
 from edgeformer_runtime.translator import Translator
-from edgeformer_runtime.workspace.model import Mark, Model, bundles_in, mark_of, read_model, read_models
-from edgeformer_runtime.workspace.names import find_bundle
 
 PIVOT = "en"
 """Preferred language between two bundles that together translate a pair that neither does alone."""
