@@ -58,7 +58,7 @@ def make_context(settings: ServeSettings) -> Context:
         EdgeformerError: a bundle or the API keys cannot be read.
     """
     metrics = Metrics()
-    service = Service(make_workspace(settings), settings, report=metrics.add_batch, watch=metrics.set_queue)
+    service = Service(make_workspace(settings), settings, report=metrics.add_batch)
     return Context(settings, service, Access.of(settings.api_keys, settings.rate_limit), metrics)
 
 
@@ -78,7 +78,8 @@ async def metrics(request: Request) -> Response:
     context = context_of(request)
     if token := context.settings.metrics_token:
         context.access.check_token(bearer_token(request), token, client_of(request))
-    return Response(await asyncio.to_thread(context.metrics.text), headers={"Content-Type": CONTENT_TYPE})
+    text = await asyncio.to_thread(lambda: context.metrics.text(context.service.queue_lengths()))
+    return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
 
 ROUTES = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -43,10 +44,12 @@ class Metrics:
         self.tokens.labels(report.model, "source").inc(report.source_tokens)
         self.tokens.labels(report.model, "target").inc(report.target_tokens)
 
-    def set_queue(self, model: str, length: int) -> None:
-        """Measure the length of a queue."""
-        self.queue.labels(model).set(length)
+    def text(self, queues: Mapping[str, int]) -> bytes:
+        """All measurements in Prometheus' text format.
 
-    def text(self) -> bytes:
-        """All measurements in Prometheus' text format."""
+        Args:
+            queues: number of sentences that wait for each model.
+        """
+        for model, length in queues.items():
+            self.queue.labels(model).set(length)
         return generate_latest(self.registry)

@@ -98,7 +98,6 @@ class Service:
         workspace: the models.
         settings: sizes of batches, queues and requests.
         report: called after each batch.
-        watch: called with a model's name and the length of its queue, whenever that changes.
     """
 
     def __init__(
@@ -107,11 +106,10 @@ class Service:
         settings: ServeSettings,
         *,
         report: Callable[[BatchReport], object] = lambda report: None,
-        watch: Callable[[str, int], object] = lambda model, length: None,
     ) -> None:
         self.workspace = workspace
         workspace.close_translator = lambda translator: threading.Thread(target=translator.close).start()
-        self._settings, self._report, self._watch = settings, report, watch
+        self._settings, self._report = settings, report
         self.documents = Documents()
         self._batchers: dict[str, Batcher] = {}
         most = MAX_BATCHES * settings.batch.parallel
@@ -218,6 +216,10 @@ class Service:
         except RuntimeError:  # the threads have ended
             raise ClosedError("The server is shutting down.") from None
 
+    def queue_lengths(self) -> dict[str, int]:
+        """Number of sentences that wait for each model that has been used."""
+        return {model: batcher.queue_length for model, batcher in list(self._batchers.items())}
+
     def close(self) -> None:
         """Finish what is queued, and close all models."""
         for batcher in self._batchers.values():
@@ -258,7 +260,7 @@ class Service:
         run = partial(
             asyncio.get_running_loop().run_in_executor, self._texts if size < LARGE_TEXT else self._large_texts
         )
-        gone, batcher = threading.Event(), self._batcher(hop.model)
+        gone = threading.Event()
         stop = Stop(gone.is_set)
         begun: tuple[Work, Setting] | None = None
 
@@ -268,24 +270,22 @@ class Service:
             work = _work(self._split(texts, job, stop), decoding, stop)
             return work, Setting(translator, hop.source, hop.target, decoding)
 
-        def advance(ticket: Ticket, translations: Sequence[Translation] | None) -> Future[list[Translation]] | Texts:
+        def advance(translations: Sequence[Translation] | None) -> Future[list[Translation]] | Texts:
             nonlocal begun
             try:
                 work, setting = begun = begun or begin()
                 sentences = next(work) if translations is None else work.send(translations)
             except StopIteration as end:
                 return cast(Texts, end.value)
-            return batcher.submit(sentences, setting, ticket)
+            return ticket.submit(sentences, setting)
 
         translations: Sequence[Translation] | None = None
         try:
             while True:
-                with ticket:  # all that is queued is this coroutine's, which gives it up however it ends
-                    step = await run(advance, ticket, translations)
-                    if not isinstance(step, Future):
-                        return step
-                    translations = await asyncio.wrap_future(step)
-                ticket = batcher.admit_more()
+                step = await run(advance, translations)
+                if not isinstance(step, Future):
+                    return step
+                translations = await asyncio.wrap_future(step)
         finally:
             gone.set()
 
@@ -320,8 +320,7 @@ class Service:
 
     def _batcher(self, model: str) -> Batcher:
         if model not in self._batchers:
-            watch = partial(self._watch, model)
-            self._batchers[model] = Batcher(model, self._settings.batch, self._report, watch, self._batches)
+            self._batchers[model] = Batcher(model, self._settings.batch, self._report, self._batches)
         return self._batchers[model]
 
     def _decoding(self, translator: TextTranslator, changes: Mapping[str, Any]) -> DecodeOptions:

@@ -70,8 +70,7 @@ def test_every_figure_of_a_batch_is_measured_as_itself() -> None:
     metrics = Metrics()
     figures = {"sentences": 3, "requests": 2, "source_tokens": 50, "target_tokens": 70, "seconds": 1.5, "waited": 0.25}
     metrics.add_batch(BatchReport(model="m", **figures))  # type: ignore[arg-type]  # as the fields are
-    metrics.set_queue("m", 11)
-    lines = metrics.text().decode().splitlines()
+    lines = metrics.text({"m": 11}).decode().splitlines()
     values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     assert {
         "sentences": values['edgeformer_batch_sentences_sum{model="m"}'],

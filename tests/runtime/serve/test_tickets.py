@@ -187,7 +187,7 @@ def test_nothing_of_a_request_stays_in_a_queue_however_it_ends(client: Client, e
         list(clients.map(lambda event: event.ask(client.url), events))
         wait_until(lambda: client.context.metrics.in_flight._value.get() == 0)
         finish_threads(service)
-    assert [ticket for batcher in service._batchers.values() for ticket in batcher._tickets.values()] == []
+    assert [ticket for batcher in service._batchers.values() for ticket in batcher._tickets] == []
     wait_until(lambda: not any(batcher._begun for batcher in service._batchers.values()))
     for source in ("de", "en"):
         body = {"texts": ["The old dog {place} runs 17 times."], "source": source, "target": "fr"}
