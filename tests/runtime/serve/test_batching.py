@@ -197,15 +197,6 @@ def test_a_canceled_request_is_dropped(workspace: Workspace, setting: MakeSettin
     assert sum(report.sentences for report in reports) < 20
 
 
-def test_a_short_request_overtakes_a_long_one(workspace: Workspace, setting: MakeSetting) -> None:
-    for changes in ({}, {"beam_size": 1}):
-        with batcher(max_sentences=4, delay=0) as together:
-            long = submit(together, ["A dog."] * 400, setting())
-            assert submit(together, ["A dog."], setting(**changes)).result(60)
-            assert not long.done()
-            long.cancel()
-
-
 def test_closing_finishes_what_is_queued(workspace: Workspace, setting: MakeSetting) -> None:
     with batcher(delay=5) as together:
         future = submit(together, ["A dog."] * 5, setting())

@@ -92,17 +92,15 @@ def test_what_takes_longer_than_the_time_to_shut_down_is_refused(bundle: Path) -
     assert content == {"error": "The server is shutting down."}
 
 
-@pytest.mark.parametrize("is_read", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_a_stream_that_is_cut_off_ends_with_an_error_and_a_line_of_the_log_at_most(bundle: Path, is_read: bool) -> None:
+def test_a_stream_that_is_cut_off_ends_with_an_error_and_a_line_of_the_log_at_most(bundle: Path) -> None:
     with command(bundle, "--shutdown-timeout", "1") as (process, url, _), ThreadPoolExecutor(1) as pool:
         with closing(HTTPConnection(url.removeprefix("http://"), timeout=60)) as connection:
             send(connection, *["The old dog runs near the house.\n" * 9] * 500, stream=True)
             response = connection.getresponse()
-            rest = pool.submit(response.read) if is_read else None
+            rest = pool.submit(response.read)
             process.send_signal(signal.SIGTERM)
             assert process.wait(120) == 0
-            if rest is not None:
-                assert rest.result(120).endswith(b'event: error\ndata: {"error":"The server is shutting down."}\n\n')
+            assert rest.result(120).endswith(b'event: error\ndata: {"error":"The server is shutting down."}\n\n')
         assert process.stderr is not None
         request, *others = sorted(
             (json.loads(line) for line in process.stderr), key=lambda line: line["event"] != "request"

@@ -57,6 +57,7 @@ def test_the_oldest_files_of_a_client_and_of_all_make_room(tmp_path: Path) -> No
     ("name", "kept"),
     [
         ("\x00.txt", "__fr.txt"),
+        (f"{'語' * 100}.txt", f"{'語' * 38}_fr.txt"),
         ("\u202etxt.exe.txt", "_txt.exe_fr.txt"),
         ('a"; filename=b.txt', "a___filename_b_fr.txt"),
         ("a\r\nSet-Cookie: x=1.txt", "a__Set-Cookie__x_1_fr.txt"),
@@ -156,9 +157,8 @@ def test_nothing_is_stored_for_equal_languages_and_links_name_this_server(small_
         for host, expected in (
             ("my.server:80", "http://my.server:80/"),
             ("evil.example", client.url + "/"),
-            ("localhost:99", "http://localhost:99/"),
             ("10.1.2.3", "http://10.1.2.3/"),
         ):
             answer = client.upload("/translate_file", "a.txt", b"7", {"host": host}, source="en", target="fr")
             assert answer.json["translatedFileUrl"].startswith(expected)
-        assert len(names(folder)) == 4
+        assert len(names(folder)) == 3

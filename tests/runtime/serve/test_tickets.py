@@ -178,7 +178,7 @@ def client(folder: Path) -> Iterator[Client]:
 
 
 @given(st.lists(EVENTS, min_size=1, max_size=6))
-@examples(6, 300)
+@examples(3, 300)
 def test_nothing_of_a_request_stays_in_a_queue_however_it_ends(client: Client, events: list[Event]) -> None:
     service = client.context.service
     for number, event in enumerate(events):
