@@ -327,7 +327,7 @@ class Batcher:
 
     def _ready(self) -> list[Submission]:
         """What can begin a batch, of one setting, in the order of its turns."""
-        room = (self._limits.max_positions - sum(sum(batch.positions) for batch in self._begun)) // 2
+        room = self._room()
         shortest = min((min(batch.positions) for batch in self._begun if batch.spent < PATIENCE), default=math.inf)
 
         def may_begin(submission: Submission) -> bool:
@@ -342,11 +342,14 @@ class Batcher:
         ready = [submission for submission in waiting if may_begin(submission)]
         return [submission for submission in ready if submission.setting == ready[0].setting]
 
+    def _room(self) -> int:
+        """Positions that a batch may take."""
+        return (self._limits.max_positions - sum(sum(batch.positions) for batch in self._begun)) // 2
+
     def _parts(self, ready: Sequence[Submission]) -> list[Part]:
         """Take sentences in turn from all that are :meth:`_ready`, so that a long request does not hold up short ones.
         Long requests then wait behind those of other settings."""
-        turns = deque(ready)
-        room = (self._limits.max_positions - sum(sum(batch.positions) for batch in self._begun)) // 2
+        turns, room = deque(ready), self._room()
         most = min(self._limits.max_sentences, max(1, MAX_ROWS // ready[0].setting.decoding.rows))
         least = largest = ready[0].positions[ready[0].taken]
         first: dict[Submission, int] = {}

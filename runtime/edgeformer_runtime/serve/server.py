@@ -124,23 +124,14 @@ def bind(settings: ServeSettings) -> socket.socket:
         ConfigError: the address is used by another program, or is not one of this machine.
     """
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(BACKLOG)
-        except OSError:
-            listener.close()
-            raise
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, *_, address = found[0]
+        return socket.create_server(address, family=family, backlog=BACKLOG)
     except OSError as error:
         raise ConfigError(
             f"Cannot listen on {settings.host}, port {settings.port} ({error.strerror}); choose another address with "
             "--host or --port."
         ) from None
-    return listener
 
 
 def descriptors() -> int:
