@@ -40,9 +40,6 @@ class Tag:
     """``raw``, divided into text to copy and attributes to translate; empty if it has none."""
     is_alone: bool = False
     """Whether it stands for itself, as that of an image does."""
-    spare: str = ""
-    """How it is written where ``raw`` would not be read as a tag, as Markdown's ``**`` between a letter and a
-    punctuation mark; empty if that cannot be."""
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ def words_of(content: bytes) -> str:
     ("name", "content", "expected"),
     [
         ("a.txt", "\ufeffa red car.\r\n\r\n- a dog\r\n", "\ufeffune voiture rouge.\r\n\r\n- une chien\r\n"),
-        ("a.html", '<html lang="en"><p lang="en">a dog', '<html lang="fr"><p lang="en">une chien'),
+        ("a.html", '<html lang="en"><p lang="en">a dog', '<html lang="en"><p lang="en">une chien'),
         ("a.HTML", "<p class=x>a <b>red</b> car</p>", "<p class=x>une voiture <b>rouge</b></p>"),
         (
             "a.srt",
@@ -215,34 +215,6 @@ def test_other_blocks_of_webvtt_are_copied() -> None:
     content = f"WEBVTT a dog\nKind: dog{others}a dog{others}- a dog\n- a car\n\nthe dog\n"
     found = translated("a.vtt", content).decode()
     assert found == f"WEBVTT a dog\nKind: dog{others}une chien{others}- une chien\n- une voiture\n\nthe dog\n"
-
-
-@pytest.mark.parametrize(
-    ("tag", "language", "expected"),
-    [
-        ("<html lang=en>", "fr", "<html lang=fr>"),
-        (
-            "<!doctype html>\n<!-- x -->\n<HTML id=x LANG='en-US'>",
-            "pt_BR",
-            "<!doctype html>\n<!-- x -->\n<HTML id=x LANG='pt-BR'>",
-        ),
-        ('<html xml:lang="en" lang="en">', "zh-Hans", '<html xml:lang="zh-Hans" lang="zh-Hans">'),
-        ('<html lang="en">', "ar", '<html dir="rtl" lang="ar">'),
-        ('<html dir="ltr" lang="en">', "he", '<html dir="rtl" lang="he">'),
-        ('<html dir="rtl" lang="fa">', "uz-Latn", '<html dir="ltr" lang="uz-Latn">'),
-        ('<html lang="en">', "pa-Arab", '<html dir="rtl" lang="pa-Arab">'),
-        ("<html>", "ar", "<html>"),
-        ('<html dir="ltr" data-lang="en">', "ar", '<html dir="ltr" data-lang="en">'),
-        ('<html lang="en">', "", '<html lang="en">'),
-        ('<p>x<html lang="en">', "fr", '<p>x<html lang="en">'),
-        ('<div lang="en">', "fr", '<div lang="en">'),
-    ],
-)
-def test_a_page_says_its_new_language(tag: str, language: str, expected: str) -> None:
-    document = read_document(f"{tag}<p lang='en'>a dog".encode(), "a.html")
-    texts = [f"{tag}<p lang='en'>une chien"]
-    assert document.write(texts, language).decode() == f"{expected}<p lang='en'>une chien"
-    assert document.write([""], language) == b""
 
 
 MARKDOWN = """---
