@@ -30,6 +30,7 @@ from edgeformer_runtime.decoding.requests import length_limit
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.serve.settings import BatchLimits
 from edgeformer_runtime.serve.turns import Turns
+from edgeformer_runtime.source import Source, as_sources
 from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import Translator
 
@@ -101,7 +102,7 @@ class Ticket:
 
     expected: int
     """Approximate number of sentences."""
-    sentences: Sequence[str] = ()
+    sentences: Sequence[str | Source] = ()
     setting: Setting | None = None
     """``None`` until the sentences are known."""
     positions: Sequence[int] = ()
@@ -236,7 +237,7 @@ class Batcher:
                 self._measure()
 
     def submit(
-        self, sentences: Sequence[str], setting: Setting, ticket: Ticket | None = None
+        self, sentences: Sequence[str | Source], setting: Setting, ticket: Ticket | None = None
     ) -> Future[list[Translation]]:
         """Queue sentences.
 
@@ -429,11 +430,11 @@ class Batcher:
                 ticket.future.set_result([ticket.done[at] for at in range(len(ticket.sentences))])
 
 
-def most_positions(translator: Translator, sentences: Sequence[str], options: DecodeOptions) -> list[int]:
+def most_positions(translator: Translator, sentences: Sequence[str | Source], options: DecodeOptions) -> list[int]:
     """The most positions that each sentence may take in encoder and decoder: :attr:`DecodeOptions.rows` for each source
     token and each token that may be written."""
     most = translator.session.max_source_length
-    counts = [len(ids) for ids in translator.source_tokenizer.encode_batch(sentences, special_tokens=True)]
+    counts = [len(source.ids) for source in as_sources(translator.source_tokenizer, sentences)]
     return [options.rows * (min(count, most) + length_limit(translator.session, options, count)) for count in counts]
 
 

@@ -205,6 +205,12 @@ def read(
     return Reading(text + mark, (*kept, *[end] * len(mark), end), is_upper, frozenset(without), mark)
 
 
+def read_without(block: Block, span: Span, items: Sequence[Item], old: Reading, left_out: Sequence[Item]) -> Reading:
+    """What the model reads of a sentence without more of its items."""
+    without = sorted([*old.without, *left_out], key=lambda item: item.start)
+    return read(block, span, items, is_upper=old.is_upper, without=without, mark=old.mark)
+
+
 def _with_gaps(text: str, offsets: Sequence[int]) -> tuple[str, list[int]]:
     """A text with a space wherever something was left out between two words."""
     parts, kept, start = list[str](), list[int](), 0

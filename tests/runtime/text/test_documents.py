@@ -33,7 +33,7 @@ from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import Translator
 from tests.commands import error, run
 from tests.runtime.text.attended import text_translator
-from tests.runtime.text.copies import join
+from tests.runtime.text.copies import join, read_of
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 ODT = (
@@ -675,8 +675,8 @@ def test_a_translation_can_be_translated_to_a_further_language(suffix: str) -> N
 
     document = read_document(TEXTS[suffix].encode(), name)
     once = [join(plan, words.__getitem__).text for plan in plans(document)]
-    expected = [[words[sentence] for sentence in plan.sentences] for plan in plans(document)]
-    assert [plan.sentences for plan in plans(translated_once(document, once, "fr", name))] == expected
+    expected = [[words[read] for read in read_of(plan)] for plan in plans(document)]
+    assert [read_of(plan) for plan in plans(translated_once(document, once, "fr", name))] == expected
 
 
 @pytest.mark.parametrize("options", [None, DecodeOptions(beam_size=3)])
