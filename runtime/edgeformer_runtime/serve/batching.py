@@ -29,6 +29,7 @@ from edgeformer_runtime.decoding.requests import length_limit
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.serve.settings import BatchLimits
 from edgeformer_runtime.serve.turns import Turns
+from edgeformer_runtime.source import Source
 from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import Translator
 
@@ -95,7 +96,7 @@ class BatchReport:
 class Submission:
     """Sentences of a request that are translated together, and what has become of them."""
 
-    sentences: Sequence[str]
+    sentences: Sequence[Source]
     setting: Setting
     positions: Sequence[int]
     """The most positions that each sentence may take."""
@@ -138,15 +139,16 @@ class Ticket:
         """Number of sentences that wait or are expected."""
         return self.submission.waiting if self.submission else self._expected
 
-    def submit(self, sentences: Sequence[str], setting: Setting) -> Future[list[Translation]]:
+    def submit(self, sentences: Sequence[Source], setting: Setting) -> Future[list[Translation]]:
         """Queue sentences; further ones when these are translated.
 
         Args:
-            sentences: sentences to translate.
+            sentences: sentences to translate, with their token ids.
             setting: how to translate them.
 
         Returns:
-            Their translations, in order; sentences that cannot be translated have an error. If it is canceled, as it is
+            Their translations, in order: ids, scores and, where wanted, attention; sentences that cannot be translated
+            have an error. If it is canceled, as it is
             when the request leaves the queue, sentences that still wait are dropped, and those being translated are
             given up.
 
@@ -427,9 +429,9 @@ class Batcher:
                 submission.future.set_result([submission.done[index] for index in range(len(submission.sentences))])
 
 
-def most_positions(translator: Translator, sentences: Sequence[str], options: DecodeOptions) -> list[int]:
+def most_positions(translator: Translator, sentences: Sequence[Source], options: DecodeOptions) -> list[int]:
     """The most positions that each sentence may take in encoder and decoder: :attr:`DecodeOptions.rows` for each source
     token and each token that may be written."""
     most = translator.session.max_source_length
-    counts = [len(ids) for ids in translator.source_tokenizer.encode_batch(sentences, special_tokens=True)]
+    counts = [len(sentence.ids) for sentence in sentences]
     return [options.rows * (min(count, most) + length_limit(translator.session, options, count)) for count in counts]

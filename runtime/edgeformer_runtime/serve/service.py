@@ -340,7 +340,8 @@ class Service:
                 for step in translator.translate_tokens(sentence, decoding, cancel=stop.cancel):
                     yield StreamedToken(number, index, step.token, step.log_probability, step.text, step.is_last)
                     done += [step.translation] if step.translation else []
-            yield StreamedText(number, plan.join(done, decoding, stop).text)
+            again = partial(translator.translate, options=decoding, cancel=stop.cancel)
+            yield StreamedText(number, plan.join(done, again, stop).text)
 
     def _split(self, translator: TextTranslator, job: Job, stop: Stop) -> list[Plan]:
         """Split texts into sentences.

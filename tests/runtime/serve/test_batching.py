@@ -34,6 +34,7 @@ from edgeformer_runtime.serve.batching import (
 )
 from edgeformer_runtime.serve.settings import BatchLimits
 from edgeformer_runtime.serve.turns import Turns
+from edgeformer_runtime.source import Source, as_sources
 from edgeformer_runtime.workspace.workspace import Workspace
 from tests.runtime.test_workspace import bundle_between, replace_bundle
 
@@ -67,7 +68,9 @@ def submit(
 ) -> Future[list[Translation]]:
     """Queue the sentences of a request that leaves when they are translated."""
     ticket = ticket or queue.admit(len(sentences))
-    future = ticket.submit(sentences, setting)
+    tokenizer = setting.translator.source_tokenizer if setting.translator else None
+    sources = as_sources(tokenizer, sentences) if tokenizer else [Source(sentence, ()) for sentence in sentences]
+    future = ticket.submit(sources, setting)
     future.add_done_callback(lambda _: queue.leave(ticket))
     return future
 
@@ -420,7 +423,7 @@ def test_batches_are_full_fair_alike_and_of_one_setting(
     limits = BatchLimits(parallel=0, max_sentences=sentences, max_positions=2 * positions)
     queue = Batcher("model", limits, threads=mock.Mock())
     with mock.patch(
-        f"{Batcher.__module__}.most_positions", lambda _, texts, options: [5 + len(each) for each in texts]
+        f"{Batcher.__module__}.most_positions", lambda _, texts, options: [5 + len(each.text) for each in texts]
     ):
         for beam, texts in requests:
             submit(queue, texts, Setting(translator, "en", "fr", DecodeOptions(beam_size=beam)))

@@ -90,7 +90,7 @@ def test_alternatives_differ_from_the_translation_and_each_other(client: Client,
     (translation,) = translator.translate([TEXT], text_translator.decoding(n_best=4, return_alternatives=True))
     plan = text_translator.split(TEXT)
     kept = plausible(translation).hypotheses
-    texts = [plan.join([replace(translation, hypotheses=(one,))]).text for one in kept]
+    texts = [plan.join([replace(translation, hypotheses=(one,))], translator.translate).text for one in kept]
     answer = client.form("/translate", **pair(alternatives="3")).json
     assert [answer["translatedText"], *answer["alternatives"]] == list(dict.fromkeys(texts))
     assert answer["alternatives"]

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeformer_runtime import Translator
+from edgeformer_runtime import sentences as runtime_sentences
 from edgeformer_runtime.serve import batching
 from edgeformer_runtime.serve.service import Service
 from edgeformer_runtime.serve.settings import BatchLimits
@@ -155,8 +156,8 @@ def watched(events: list[Event]) -> Iterator[None]:
             batching, "most_positions", told("measure", lambda _, texts, options: texts, batching.most_positions)
         )
         patch.setattr(Translator, "translate", told("translate", lambda _, texts, *rest: texts, Translator.translate))
-        sources = lambda _, translations: [each.source.text for each in translations]  # noqa: E731
-        patch.setattr(Translator, "attention", told("attend", sources, Translator.attention))
+        sources = lambda _, tokenizers, translations, *rest: [each.source.text for each in translations]  # noqa: E731
+        patch.setattr(runtime_sentences, "attended", told("attend", sources, runtime_sentences.attended))
         of_plan = lambda plan, *rest: plan.sentences  # noqa: E731
         patch.setattr(Plan, "joining", told("join", of_plan, Plan.joining))
         patch.setattr(Plan, "_with_numbers", told("numbers", of_plan, Plan._with_numbers))

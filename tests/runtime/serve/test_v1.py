@@ -45,7 +45,9 @@ def test_texts_are_translated_with_options_and_scores(client: Client, translator
     (expected,) = translator.translate(TEXTS[:1], decoding)
     best = expected.best
     plan = text_translator.split(TEXTS[0])
-    texts = [plan.join([replace(expected, hypotheses=(one,))]).text for one in expected.hypotheses]
+    texts = [
+        plan.join([replace(expected, hypotheses=(one,))], translator.translate).text for one in expected.hypotheses
+    ]
     assert [first["text"], *first["alternatives"]] == texts
     (sentence,) = first["sentences"]
     assert sentence["source"] == [0, len(TEXTS[0])]
