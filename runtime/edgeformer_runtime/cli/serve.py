@@ -117,7 +117,7 @@ def _check(settings: ServeSettings, workspace: Workspace) -> None:
     from edgeformer_runtime.engine.onnx_session import checked_device
 
     checked_device(settings.device)
-    for model in workspace.models() if settings.trusted_keys else ():
+    for model in workspace.catalog().models if settings.trusted_keys else ():
         check_trust(model.path, settings.trusted_keys)
 
 
@@ -125,7 +125,7 @@ def _announce(workspace: Workspace, address: str, page: bool) -> None:
     """Print where the server is, what it translates, and what to try."""
     echo(f"Serving at {address}")
     pairs: list[tuple[str, str]] = []
-    for model in workspace.models():
+    for model in workspace.catalog().models:
         pair = f"{', '.join(sorted(model.sources)) or '?'} -> {', '.join(sorted(model.targets)) or '?'}"
         own = list(product(sorted(model.sources), sorted(model.targets)))
         note = "; used only if a request names it" if set(own) <= set(pairs) else ""

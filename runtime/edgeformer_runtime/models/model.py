@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,7 +117,7 @@ def read_model(name: str, path: Path) -> Model:
     return Model(name, path, manifest, sources, targets, mark)
 
 
-def read_models(paths: Mapping[str, Path], known: Mapping[str, Model]) -> dict[str, Model]:
+def read_models(paths: Mapping[str, Path], known: Mapping[str, Model]) -> list[Model]:
     """Read models by name. One whose manifest cannot be read is left out.
 
     Args:
@@ -124,17 +125,13 @@ def read_models(paths: Mapping[str, Path], known: Mapping[str, Model]) -> dict[s
         known: models as they were before. A manifest is read again only if it has changed; if it cannot be read
             because it is being replaced, the model stays.
     """
-    models = {}
+    models = []
     for name, path in paths.items():
-        before = known.get(name)
-        if before is not None and before.mark == mark_of(path):
-            models[name] = before
-            continue
-        try:
-            models[name] = read_model(name, path)
-        except BundleError:
-            if before is not None:
-                models[name] = before
+        model = known.get(name)
+        if model is None or model.mark != mark_of(path):
+            with suppress(BundleError):
+                model = read_model(name, path)
+        models += [model] if model else []
     return models
 
 

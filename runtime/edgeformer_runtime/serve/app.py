@@ -38,7 +38,7 @@ def make_workspace(settings: ServeSettings) -> Workspace:
     cpus = available_cpus() // settings.batch.parallel
 
     def open_translator(bundle: Bundle) -> Translator:
-        most = min(cpus, 1 + ENGINE_THREADS // max(1, len(workspace.models())))
+        most = min(cpus, 1 + ENGINE_THREADS // max(1, len(workspace.catalog().models)))
         threads = settings.threads or useful_threads(bundle.nbytes, most)
         return Translator.open(bundle, device=settings.device, threads=threads)
 

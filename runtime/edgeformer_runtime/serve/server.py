@@ -128,9 +128,10 @@ def bind(settings: ServeSettings) -> socket.socket:
         family, *_, address = found[0]
         return socket.create_server(address, family=family, backlog=BACKLOG)
     except OSError as error:
+        reason = str(error.strerror).partition(" (while")[0]  # Python adds the address, which is named here
         raise ConfigError(
-            f"Cannot listen on {settings.host}, port {settings.port} ({error.strerror}); choose another address with "
-            "--host or --port."
+            f"Cannot listen on {settings.host}, port {settings.port} ({reason}); choose another address with --host or "
+            "--port."
         ) from None
 
 

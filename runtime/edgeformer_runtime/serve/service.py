@@ -17,7 +17,7 @@ import msgspec
 
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Stop
-from edgeformer_runtime.errors import BundleError, OptionError
+from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.serve.batching import MAX_BATCHES, Batcher, BatchReport, ClosedError, Setting, Ticket
 from edgeformer_runtime.serve.files.document_process import SentDocument
 from edgeformer_runtime.serve.files.documents import Documents
@@ -30,7 +30,8 @@ from edgeformer_runtime.text.results import distinct, plausible
 from edgeformer_runtime.text.segmentation import SentenceLimit
 from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import Translator
-from edgeformer_runtime.workspace.workspace import Hop, Workspace
+from edgeformer_runtime.workspace.catalog import Hop
+from edgeformer_runtime.workspace.workspace import Workspace
 
 LARGE_TEXT = 20_000
 """Characters of a request from which on its texts are large; documents are, too."""
@@ -51,7 +52,7 @@ class Job:
     texts: Sequence[str | Piece]
     """Texts, or what there is to translate of a document."""
     route: Sequence[Hop]
-    """The models that translate them; see :meth:`Service.route`."""
+    """The models that translate them; see :meth:`Catalog.route`."""
     format: Format = "text"
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Decoding options; those of hypotheses and scores concern the last model of a route."""
@@ -122,30 +123,6 @@ class Service:
         self._large_texts = ThreadPoolExecutor(LARGE_TEXT_THREADS, "large-texts")
         self._streams = ThreadPoolExecutor(settings.max_streams, "stream")
         self._free_streams = asyncio.Semaphore(settings.max_streams)
-
-    @property
-    def sources(self) -> list[str]:
-        """Codes of all languages that can be translated from; sorted."""
-        return sorted({code for model in self.workspace.models() for code in model.sources})
-
-    @property
-    def targets(self) -> list[str]:
-        """Codes of all languages that can be translated to; sorted."""
-        return sorted({code for model in self.workspace.models() for code in model.targets})
-
-    def route(self, source: str, target: str, name: str = "") -> tuple[Hop, ...]:
-        """The models that translate a language pair, or the model of a name. Equal languages need no model.
-
-        Raises:
-            OptionError: the model or the language pair does not exist.
-        """
-        if not name:
-            return self.workspace.route(source, target)
-        model = self.workspace.model(name)
-        source, target = model.pair(source, target)
-        if not model.translates(source, target) and (model.sources or model.targets):
-            raise OptionError(f"The model `{model.name}` does not translate from `{source}` to `{target}`.")
-        return (Hop(model.name, source, target),)
 
     async def translate(self, job: Job) -> Texts:
         """Translate texts.

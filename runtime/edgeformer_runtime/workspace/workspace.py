@@ -1,4 +1,4 @@
-"""Many bundles, opened on demand within a memory budget, and found by language pair."""
+"""Many bundles, opened on demand within a memory budget."""
 
 from __future__ import annotations
 
@@ -12,26 +12,14 @@ from typing import Self
 
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.contract import MANIFEST_FILE
-from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError, OptionError
+from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError
 from edgeformer_runtime.models.model import Mark, Model, bundles_in, mark_of, read_model, read_models
 from edgeformer_runtime.models.names import find_bundle
 from edgeformer_runtime.translator import Translator
-
-PIVOT = "en"
-"""Preferred language between two bundles that together translate a pair that neither does alone."""
-
+from edgeformer_runtime.workspace.catalog import Catalog
 
 OPEN_ATTEMPTS, OPEN_PAUSE_SECONDS = 5, 0.05
 """How often a bundle that changes meanwhile is opened, and the time between two attempts."""
-
-
-@dataclass(frozen=True)
-class Hop:
-    """One step of a route: a model and the languages it translates between."""
-
-    model: str
-    source: str
-    target: str
 
 
 @dataclass(eq=False)
@@ -102,9 +90,9 @@ class Workspace:
         """Closes a model that nobody uses any more."""
         self._slots: dict[str, _Slot] = {}
         self._lock = Lock()
-        self._models = {name: read_model(name, path) for name, path in self._paths.items()}
+        self._catalog = Catalog([read_model(name, path) for name, path in self._paths.items()])
         self._refreshed = float("-inf")
-        if not self.models():
+        if not self.catalog().models:
             raise BundleError(
                 f"`{folder}` has no bundle: none of its folders has a `{MANIFEST_FILE}` that can be read."
                 if folder is not None
@@ -141,60 +129,18 @@ class Workspace:
             paths[name] = path
         return cls(paths, folder=folder, **settings)  # type: ignore[arg-type]  # settings are checked by the constructor
 
-    def models(self) -> list[Model]:
-        """All models, those given by name first, then those of the folder by name."""
+    def catalog(self) -> Catalog:
+        """The models: those given by name first, then those of the folder by name."""
         removed: list[Translator] = []
         with self._lock:
             if time.monotonic() - self._refreshed >= self._refresh_seconds:
-                self._models = self._scanned()
+                self._catalog = Catalog(self._scanned())
                 self._refreshed = time.monotonic()
                 removed = self._removed()
-            models = list(self._models.values())
+            catalog = self._catalog
         for translator in removed:
             self.close_translator(translator)
-        return models
-
-    def model(self, name: str) -> Model:
-        """Return a model by name.
-
-        Raises:
-            OptionError: there is no such model.
-        """
-        models = {model.name: model for model in self.models()}
-        if name not in models:
-            raise OptionError(f"There is no model `{name}`; the models are {', '.join(models)}.")
-        return models[name]
-
-    def targets(self, source: str) -> list[str]:
-        """Codes of the languages that a language can be translated to, directly or through another; sorted."""
-        models = self.models()
-        first = {target for model in models if source in model.sources for target in model.targets}
-        second = {target for model in models if model.sources & (first - {source}) for target in model.targets}
-        return sorted((first | second) - {source})
-
-    def route(self, source: str, target: str) -> tuple[Hop, ...]:
-        """Return the one or two models that translate a language pair. Equal languages need no model.
-
-        Raises:
-            OptionError: no model, and no two in a row, translate it.
-        """
-        models = self.models()
-        for model in models:
-            if model.translates(source, target):
-                return (Hop(model.name, source, target),)
-        if source == target and any(source in model.sources | model.targets for model in models):
-            return ()
-        chains = [
-            (first, middle, second)
-            for first in models
-            for second in models
-            for middle in first.targets & second.sources
-            if first.translates(source, middle) and second.translates(middle, target)
-        ]
-        if not chains:
-            raise OptionError(f"No model translates from `{source}` to `{target}`.")
-        first, middle, second = min(chains, key=lambda chain: (chain[1] != PIVOT, chain[1]))
-        return Hop(first.name, source, middle), Hop(second.name, middle, target)
+        return catalog
 
     @contextmanager
     def lease(self, name: str) -> Iterator[Translator]:
@@ -213,7 +159,7 @@ class Workspace:
         Raises:
             OptionError: there is no such model.
         """
-        mark = mark_of(self.model(name).path)
+        mark = mark_of(self.catalog().model(name).path)
         with self._lock:
             slot = self._slots.get(name)
             if slot is None or slot.opened is None or mark not in (slot.opened.mark, slot.refused):
@@ -266,19 +212,19 @@ class Workspace:
         for translator in closing:
             self.close_translator(translator)
 
-    def _scanned(self) -> dict[str, Model]:
+    def _scanned(self) -> list[Model]:
         """Models as they are on disk now."""
         paths = dict(self._paths)
         for path in bundles_in(self._folder) if self._folder is not None else ():
             paths.setdefault(path.name, path)
-        return read_models(paths, self._models)
+        return read_models(paths, {model.name: model for model in self._catalog.models})
 
     def _removed(self) -> list[Translator]:
         """Take out what is open of bundles that are not there any more, and return what nobody uses of it.
         The lock must be held; the translators must be closed without it."""
-        closing = []
+        closing, names = [], {model.name for model in self._catalog.models}
         for name, slot in self._slots.items():
-            if slot.opened is not None and name not in self._models:
+            if slot.opened is not None and name not in names:
                 slot.opened.is_retired = True
                 closing += [] if slot.opened.uses else [slot.opened.translator]
                 slot.opened = None
@@ -286,7 +232,7 @@ class Workspace:
 
     def _acquire(self, name: str) -> _Opened:
         """Return an open model, counted as in use."""
-        model = self.model(name)
+        model = self.catalog().model(name)
         with self._lock:
             slot = self._slots.setdefault(name, _Slot())
         with slot.opening:

@@ -127,7 +127,7 @@ def test_a_language_of_two_codes_is_listed_once(small_bundle: Path, tmp_path: Pa
     with serving(path) as client:
         listed = {language["code"]: language["targets"] for language in client.get("/languages").json}
         assert listed == {"en": ["awa_Deva", "fr"], "fr": ["awa_Deva", "en"], "awa_Deva": ["en", "fr"]}
-        assert client.context.service.route("eng_Latn", "fr")
+        assert client.context.service.workspace.catalog().route("eng_Latn", "fr")
 
 
 def test_languages_are_found_by_their_tags(client: Client, translator: Translator) -> None:

@@ -46,7 +46,7 @@ def statuses(bundle: Path, folder: Path) -> Statuses:
         url = ask(client, "/translate_file", "good").json["translatedFileUrl"].removeprefix(client.url)
         for address in (url, "/download_file/x", f"/download_file/{'0' * 36}.txt"):
             seen["/download_file/{name}"].add(str(client.get(address).status))
-        with broken(client.context.service.workspace, "models", RuntimeError()):
+        with broken(client.context.service.workspace, "catalog", RuntimeError()):
             for path in ("/languages", "/frontend/settings", "/v1/models"):
                 seen[path].add(str(client.get(path).status))
         client.context.is_draining = True

@@ -21,7 +21,7 @@ from edgeformer_runtime.serve.errors import ApiError, json_response
 from edgeformer_runtime.serve.files.document_process import SentDocument
 from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents.files import SUFFIXES
-from edgeformer_runtime.workspace.workspace import Hop
+from edgeformer_runtime.workspace.catalog import Hop
 
 OFFICE = (".docx", ".odt")
 """Files that need lxml."""
@@ -58,7 +58,7 @@ async def _translated(context: Context, document: SentDocument, source: str, tar
         blocks = (part for piece in pieces for part in piece if isinstance(part, Block))
         texts = [text for block in blocks for text in block.texts]
         check_sizes(context, ["".join(texts)])
-        return chosen_pair(context.service, source, target, texts)
+        return chosen_pair(context.service.workspace.catalog(), source, target, texts)
 
     source, target, _, route = await asyncio.to_thread(chosen)
     if source == target:

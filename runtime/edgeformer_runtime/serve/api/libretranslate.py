@@ -34,7 +34,7 @@ async def translate_text(request: Request) -> Response:
     format = next((known for known in get_args(Format) if known == (fields.values.get("format") or "text")), None)
     check_sizes(context, texts, format or "text")
     request.state.log.update(texts=len(texts), characters=sum(map(len, texts)))
-    choose = partial(chosen_pair, context.service, source, target, texts, format or "text")
+    choose = partial(chosen_pair, context.service.workspace.catalog(), source, target, texts, format or "text")
     *_, found, route = await asyncio.to_thread(choose) if source.lower() == "auto" else choose()
     if format is None:
         raise ApiError(400, f"{str(fields.values['format'])[:64]} format is not supported")
@@ -63,20 +63,19 @@ async def detect(request: Request) -> Response:
     context.access.check(fields.api_key, client_of(request))
     given = fields.texts("q")
     texts = [given] if isinstance(given, str) else given
-    return json_response(await asyncio.to_thread(detected, context.service, texts))
+    return json_response(await asyncio.to_thread(detected, context.service.workspace.catalog(), texts))
 
 
 async def list_languages(request: Request) -> Response:
     """List languages."""
-    service = context_of(request).service
-    models = service.workspace.models()
-    shown = {code for model in models for code in (model.sources | model.targets) - model.aliases}
+    catalog = context_of(request).service.workspace.catalog()
+    shown = {code for model in catalog.models for code in (model.sources | model.targets) - model.aliases}
     return json_response(
         [
             Language(
                 public_code(code),
                 languages.language_name(code),
-                [public_code(target) for target in service.workspace.targets(code) if target in shown],
+                [public_code(target) for target in catalog.targets_of(code) if target in shown],
             )
             for code in sorted(shown)
         ]
@@ -86,9 +85,9 @@ async def list_languages(request: Request) -> Response:
 async def frontend_settings(request: Request) -> Response:
     """List LibreTranslate's settings, and the limits that a page needs."""
     context = context_of(request)
-    settings, service = context.settings, context.service
-    source = "auto" if can_detect_languages() else min(service.sources, default="")
-    target = min(service.targets, key=lambda code: (code == "en", code), default="")
+    settings, catalog = context.settings, context.service.workspace.catalog()
+    source = "auto" if can_detect_languages() else min(catalog.sources, default="")
+    target = min(catalog.targets, key=lambda code: (code == "en", code), default="")
     return json_response(
         {
             "charLimit": settings.max_characters or -1,

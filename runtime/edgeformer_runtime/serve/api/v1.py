@@ -15,7 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from edgeformer_runtime.contract import ATTENTION_FILE
-from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair, model_codes
+from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair
 from edgeformer_runtime.serve.api.types import (
     ModelInfo,
     Models,
@@ -73,20 +73,20 @@ async def _asked(request: Request, context: Context) -> _Asked:
     _check_options(context, body.options)
     if body.alignments and body.format != "text":
         raise ApiError(400, "Invalid request: `alignments` are of plain text only.")
-    source, target = body.source, body.target
+    source, target, catalog = body.source, body.target, context.service.workspace.catalog()
     if body.model:
-        source, target = context.service.workspace.model(body.model).pair(source, target)
+        source, target = catalog.model(body.model).pair(source, target)
     else:
         for name, value in (("source", source), ("target", target)):
             if not value:
                 raise ApiError(400, f"Invalid request: give `{name}`, or a `model`.")
     if source.lower() == "auto":
         source, target, _, route = await asyncio.to_thread(
-            chosen_pair, context.service, source, target, body.texts, body.format, body.model
+            chosen_pair, catalog, source, target, body.texts, body.format, body.model
         )
     else:
-        source, target = model_codes(context.service, source, target)
-        route = context.service.route(source, target, body.model)
+        source, target = catalog.codes(source, target)
+        route = catalog.route(source, target, body.model)
     changes = msgspec.to_builtins(body.options)
     changes |= {"return_token_scores": True} if body.scores and not body.stream else {}
     changes |= {"return_attention": True} if body.alignments and not body.stream else {}
@@ -98,7 +98,7 @@ async def _asked(request: Request, context: Context) -> _Asked:
     needed = [name for name in ("coverage_penalty", "replace_unknowns") if changes.get(name)]
     needed += ["alignments"] * body.alignments
     if needed and route:
-        model = context.service.workspace.model(route[-1].model)
+        model = catalog.model(route[-1].model)
         if ATTENTION_FILE not in model.manifest.files:
             what = f"the model `{model.name}` has no attention weights for `{needed[0]}`"
             raise ApiError(400, f"Invalid request: {what}.")
@@ -208,7 +208,7 @@ async def models(request: Request) -> Response:
             ATTENTION_FILE in model.manifest.files,
             workspace.is_open(model),
         )
-        for model in workspace.models()
+        for model in workspace.catalog().models
     ]
     return json_response(Models(listed))
 
