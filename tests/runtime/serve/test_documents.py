@@ -161,6 +161,7 @@ def test_documents_leave_half_of_the_memory_to_the_server(monkeypatch: pytest.Mo
     assert given[1] * documents.MAX_PROCESSES == 80 * 2**20
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems limit less")
 def test_a_library_that_goes_on_without_memory_is_ended() -> None:
     """It would report each of a million attributes that it has no memory for."""

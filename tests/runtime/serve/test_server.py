@@ -24,7 +24,7 @@ import pytest
 
 from edgeformer_runtime.serve.server import Server, bind, serve
 from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
-from tests.commands import error
+from tests.commands import error, succeeded
 from tests.runtime.serve.http import half_a_request, logged_lines, serving, wait_until
 from tests.runtime.test_workspace import bundle_between, replace_bundle
 
@@ -240,24 +240,28 @@ def test_a_trusted_key_that_cannot_be_read_is_an_error_at_the_start(small_bundle
     assert "cannot be read" in error("serve", small_bundle, "--trusted-key", tmp_path / "none")
 
 
-@pytest.mark.slow
-def test_the_command_says_what_is_of_no_use(small_bundles: Any) -> None:
-    bundles = [f"first={small_bundles['fp32']}", f"second={small_bundles['int8']}"]
-    with command(*bundles) as (_, url, lines):
-        assert lines[1] == "  first: en -> fr, fp32\n"
-        assert lines[2] == "  second: en -> fr, int8; used only if a request names it\n"
-        wait_until_ready(url)
+@pytest.fixture
+def announced(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """What the command prints before it serves."""
+    monkeypatch.setattr("edgeformer_runtime.serve.server.serve", lambda settings, listener: None)
+    return lambda *arguments: succeeded("serve", *arguments, "--port", "0").stdout.splitlines()
 
 
-def test_addresses_of_ipv6_are_written_in_brackets(small_bundle: Path) -> None:
+def test_the_command_says_what_is_of_no_use(small_bundles: Any, announced: Callable[..., list[str]]) -> None:
+    lines = announced(f"first={small_bundles['fp32']}", f"second={small_bundles['int8']}")
+    assert lines[1] == "  first: en -> fr, fp32"
+    assert lines[2] == "  second: en -> fr, int8; used only if a request names it"
+
+
+def test_addresses_of_ipv6_are_written_in_brackets(small_bundle: Path, announced: Callable[..., list[str]]) -> None:
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
         pytest.skip("needs IPv6")
-    with command(small_bundle, "--host", "::1") as (_, url, lines):
-        wait_until_ready(url)
-        assert re.fullmatch(r"http://\[::1\]:\d+", url)
-        assert lines[-1].startswith(f"  curl {url}/translate")
+    lines = announced(small_bundle, "--host", "::1")
+    url = lines[0].removeprefix("Serving at ")
+    assert re.fullmatch(r"http://\[::1\]:\d+", url)
+    assert lines[-1].startswith(f"  curl {url}/translate")
 
 
 def test_ready_says_no_while_the_server_shuts_down(small_bundle: Path) -> None:
