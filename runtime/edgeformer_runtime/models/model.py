@@ -18,7 +18,7 @@ from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.limits import MAX_MANIFEST_BYTES
 from edgeformer_runtime.precision import Precision
 
-Mark = tuple[int, int, int]
+ManifestStamp = tuple[int, int, int]
 """Inode, time of modification and size of a manifest: another one means another bundle."""
 
 
@@ -33,7 +33,7 @@ class Model:
     """Codes of the languages that it translates from."""
     targets: frozenset[str]
     """Codes of the languages that it translates to."""
-    mark: Mark
+    stamp: ManifestStamp
 
     @property
     def nbytes(self) -> int:
@@ -93,8 +93,8 @@ def bundles_in(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.iterdir()) if is_named(path)] if folder.is_dir() else []
 
 
-def mark_of(path: Path) -> Mark | None:
-    """The mark of a bundle folder; ``None`` if there is none at present."""
+def stamp_of(path: Path) -> ManifestStamp | None:
+    """The stamp of a bundle folder; ``None`` if there is none at present."""
     try:
         status = (path / MANIFEST_FILE).stat()
     except OSError:
@@ -108,13 +108,13 @@ def read_model(name: str, path: Path) -> Model:
     Raises:
         BundleError: there is no manifest, or it is not valid.
     """
-    mark = mark_of(path)
-    if mark is None:
+    stamp = stamp_of(path)
+    if stamp is None:
         raise not_a_bundle(path)
     with reading(path / MANIFEST_FILE):
         manifest = decode_manifest(read_plain(path / MANIFEST_FILE, MAX_MANIFEST_BYTES))
     sources, targets = _languages(name, manifest)
-    return Model(name, path, manifest, sources, targets, mark)
+    return Model(name, path, manifest, sources, targets, stamp)
 
 
 def read_models(paths: Mapping[str, Path], known: Mapping[str, Model]) -> list[Model]:
@@ -128,7 +128,7 @@ def read_models(paths: Mapping[str, Path], known: Mapping[str, Model]) -> list[M
     models = []
     for name, path in paths.items():
         model = known.get(name)
-        if model is None or model.mark != mark_of(path):
+        if model is None or model.stamp != stamp_of(path):
             with suppress(BundleError):
                 model = read_model(name, path)
         models += [model] if model else []

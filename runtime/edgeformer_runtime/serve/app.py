@@ -15,11 +15,11 @@ from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
 from edgeformer_runtime.serve.access import Access
 from edgeformer_runtime.serve.api import files, libretranslate, page, v1
 from edgeformer_runtime.serve.api.types import Status
-from edgeformer_runtime.serve.context import Context, bearer_token, client_of, context_of
+from edgeformer_runtime.serve.context import ServerContext, bearer_token, client_of, context_of
 from edgeformer_runtime.serve.errors import json_response
 from edgeformer_runtime.serve.files.stored_files import StoredFiles, own_folder
 from edgeformer_runtime.serve.metrics import CONTENT_TYPE, Metrics
-from edgeformer_runtime.serve.middleware import Shell
+from edgeformer_runtime.serve.middleware import RequestMiddleware
 from edgeformer_runtime.serve.service import Service
 from edgeformer_runtime.serve.settings import ServeSettings
 from edgeformer_runtime.translator import Translator
@@ -51,7 +51,7 @@ def make_workspace(settings: ServeSettings) -> Workspace:
     return workspace
 
 
-def make_context(settings: ServeSettings) -> Context:
+def make_context(settings: ServeSettings) -> ServerContext:
     """Make what the endpoints share.
 
     Raises:
@@ -59,7 +59,7 @@ def make_context(settings: ServeSettings) -> Context:
     """
     metrics = Metrics()
     service = Service(make_workspace(settings), settings, report=metrics.add_batch)
-    return Context(settings, service, Access.of(settings.api_keys, settings.rate_limit), metrics)
+    return ServerContext(settings, service, Access.of(settings.api_keys, settings.rate_limit), metrics)
 
 
 async def health(request: Request) -> Response:
@@ -93,7 +93,7 @@ ROUTES = [
 """The endpoints of the APIs."""
 
 
-def make_app(context: Context) -> Shell:
+def make_app(context: ServerContext) -> RequestMiddleware:
     """Make the application."""
 
     @asynccontextmanager
@@ -108,4 +108,6 @@ def make_app(context: Context) -> Shell:
                 removal.cancel()
             await asyncio.to_thread(context.service.close)
 
-    return Shell(Router([*ROUTES, *page.routes(has_page=context.settings.page)], lifespan=lifespan), context)
+    return RequestMiddleware(
+        Router([*ROUTES, *page.routes(has_page=context.settings.page)], lifespan=lifespan), context
+    )

@@ -27,8 +27,8 @@ from edgeformer_runtime.decoding.batching import MAX_ROWS
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import length_limit
 from edgeformer_runtime.errors import EdgeformerError
+from edgeformer_runtime.serve.fair_semaphore import FairSemaphore
 from edgeformer_runtime.serve.settings import BatchLimits
-from edgeformer_runtime.serve.turns import Turns
 from edgeformer_runtime.source import Source
 from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import Translator
@@ -36,8 +36,8 @@ from edgeformer_runtime.translator import Translator
 TURN = 0.01
 """Seconds after which a batch lets others go on: a step or two of a large one, or all of a few short sentences."""
 PATIENCE = 512
-"""Rows of decoder steps of a batch for which sentences like its own wait rather than begin beside it: all steps of 16
-short sentences. Under load, batches are therefore as large as they can be."""
+"""Rows of decoder steps after which similar sentences no longer wait for a batch to end, but begin beside it: all steps
+of 16 short sentences. Under load, batches are therefore as large as they can be."""
 ALIKE = 2
 """Sentences are translated together if none may take more than this many times the positions of another, so that a
 short one does not step as slowly as long ones do."""
@@ -68,8 +68,8 @@ class ClosedError(EdgeformerError):
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What the sentences of one batch share."""
+class BatchSettings:
+    """Model, languages and options, which the sentences of one batch share."""
 
     translator: Translator
     """The model, which whoever submits sentences leases until they are translated."""
@@ -80,7 +80,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class BatchReport:
-    """What one batch took, for measurements."""
+    """Sizes and times of one batch, for measurements."""
 
     model: str
     sentences: int
@@ -97,7 +97,7 @@ class Submission:
     """Sentences of a request that are translated together, and what has become of them."""
 
     sentences: Sequence[Source]
-    setting: Setting
+    setting: BatchSettings
     positions: Sequence[int]
     """The most positions that each sentence may take."""
     future: Future[list[Translation]] = field(default_factory=Future)
@@ -139,7 +139,7 @@ class Ticket:
         """Number of sentences that wait or are expected."""
         return self.submission.waiting if self.submission else self._expected
 
-    def submit(self, sentences: Sequence[Source], setting: Setting) -> Future[list[Translation]]:
+    def submit(self, sentences: Sequence[Source], setting: BatchSettings) -> Future[list[Translation]]:
         """Queue sentences; further ones when these are translated.
 
         Args:
@@ -208,7 +208,7 @@ class Batcher:
         self._is_closed = False
         self._is_shared = True
         """Whether the last batch was of several requests."""
-        self._turns = Turns(limits.parallel)
+        self._semaphore = FairSemaphore(limits.parallel)
         self._begun: list[Batch] = []
         """Batches in progress."""
         self._is_beginning = False
@@ -292,13 +292,13 @@ class Batcher:
 
     def _work(self) -> None:
         """Take a turn and a batch, and translate it."""
-        self._turns.take(first=True)
+        self._semaphore.acquire(first=True)
         with self._changed:
             if self._is_shared and not self._begun:
                 self._changed.wait_for(self._is_full, timeout=self._limits.delay)
             self._is_beginning, ready = False, self._ready()
             if not ready:  # they were given up meanwhile
-                self._turns.give()
+                self._semaphore.release()
                 self._changed.notify_all()
                 return
             batch = Batch(self._parts(ready))
@@ -317,7 +317,7 @@ class Batcher:
 
     def _end(self, batch: Batch) -> None:
         """End a batch, and count its sentences and its time, but not the time that others have counted before."""
-        self._turns.give()
+        self._semaphore.release()
         with self._changed:
             self._begun.remove(batch)
             for submission, _ in batch.parts:
@@ -415,7 +415,7 @@ class Batcher:
             with self._changed:
                 self._begin_soon()
         if time.monotonic() - batch.turn_began >= TURN:
-            self._turns.give_way()
+            self._semaphore.give_way()
             batch.turn_began = time.monotonic()
         return submission.future.done()
 

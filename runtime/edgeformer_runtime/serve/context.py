@@ -22,8 +22,8 @@ LARGE_BODY = 16384
 
 
 @dataclass
-class Context:
-    """What the endpoints of a process share."""
+class ServerContext:
+    """Settings, service and state that all endpoints share."""
 
     settings: ServeSettings
     service: Service
@@ -35,13 +35,13 @@ class Context:
     """Whether the server is shutting down."""
 
 
-def context_of(request: Request) -> Context:
+def context_of(request: Request) -> ServerContext:
     """The context of a request."""
-    context: Context = request.app.context
+    context: ServerContext = request.app.context
     return context
 
 
-async def finished(request: Request, work: Coroutine[Any, Any, Result], seconds: float) -> Result:
+async def run_while_connected(request: Request, work: Coroutine[Any, Any, Result], seconds: float) -> Result:
     """Wait for work, but no longer than the client does; work that is not finished is canceled.
 
     Raises:
@@ -71,7 +71,7 @@ async def finished(request: Request, work: Coroutine[Any, Any, Result], seconds:
         raise
 
 
-async def read_from(body: bytes, read: Callable[[bytes], Result]) -> Result:
+async def decode_body(body: bytes, read: Callable[[bytes], Result]) -> Result:
     """Read something from a body, a large one in a thread, so that other requests do not wait for it."""
     return await asyncio.to_thread(read, body) if len(body) > LARGE_BODY else read(body)
 

@@ -18,10 +18,10 @@ import uvicorn
 
 from edgeformer_runtime.errors import ConfigError
 from edgeformer_runtime.serve.app import make_app, make_context
-from edgeformer_runtime.serve.context import Context
+from edgeformer_runtime.serve.context import ServerContext
 from edgeformer_runtime.serve.errors import LOG
 from edgeformer_runtime.serve.middleware import log_to_stderr
-from edgeformer_runtime.serve.protocol import SLICE, Protocol
+from edgeformer_runtime.serve.protocol import SLICE, HttpProtocol
 from edgeformer_runtime.serve.settings import ServeSettings
 
 BACKLOG = 2048
@@ -31,7 +31,7 @@ END_SECONDS = 1.0
 ACCEPTED_AT_ONCE = 64
 """Connections that are accepted before others are looked at, so that old ones can be closed for new ones in time."""
 MOST_DESCRIPTORS = 65536
-"""Open files that a process asks the system for at most."""
+"""Maximum number of open files that the process asks the system for."""
 SWITCH_SECONDS = 0.0005
 """Time after which a thread that splits a text lets one that translates go on. A decoder step waits for it several
 times, and Python's own 5 ms are longer than a step."""
@@ -40,19 +40,19 @@ M_ARENA_MAX = -8
 ARENAS = 2
 """Arenas that threads take memory from. With one per thread, each keeps what its largest batch needed."""
 GARBAGE = 10_000
-"""Objects after which Python looks for garbage among the new ones. Most requests end before that, and those that wait
-are not looked at again and again."""
+"""New objects after which Python collects garbage. Most requests end before that, and those that wait are not scanned
+again and again."""
 MAX_HEAD = 16384
 """Bytes of the address and the headers of a request."""
 TURNS = BACKLOG // ACCEPTED_AT_ONCE + 4 + MAX_HEAD // SLICE
-"""Turns of the event loop after which all that had arrived at the first one has been read. A request on the last new
-connection needs four to accept it, to set it up, to wait for data and to read them, and one for each further slice."""
+"""Event-loop iterations to wait before shutting down, so that all requests that have arrived are read. A request on the
+last new connection needs four to accept it, to set it up, to wait for data and to read them, and one for each slice."""
 
 
 class Server(uvicorn.Server):
     """A uvicorn server that ends with status 0 after SIGTERM or SIGINT, when accepted requests are answered."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ServerContext) -> None:
         settings = context.settings
         super().__init__(
             uvicorn.Config(
@@ -66,7 +66,7 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=max(1, round(settings.shutdown_seconds)),
                 http=type(
                     "LimitedProtocol",
-                    (Protocol,),
+                    (HttpProtocol,),
                     {
                         "seconds": max(settings.request_seconds, 5.0),
                         "max_connections": min(settings.max_connections, descriptors() * 3 // 4),

@@ -18,9 +18,9 @@ import msgspec
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Stop
 from edgeformer_runtime.errors import BundleError
-from edgeformer_runtime.serve.batching import MAX_BATCHES, Batcher, BatchReport, ClosedError, Setting, Ticket
-from edgeformer_runtime.serve.files.document_process import SentDocument
-from edgeformer_runtime.serve.files.documents import Documents
+from edgeformer_runtime.serve.batching import MAX_BATCHES, Batcher, BatchReport, BatchSettings, ClosedError, Ticket
+from edgeformer_runtime.serve.files.document_process import DocumentRequest
+from edgeformer_runtime.serve.files.documents import DocumentProcesses
 from edgeformer_runtime.serve.settings import ServeSettings
 from edgeformer_runtime.text import Plan, TextOptions, TextTranslation, TextTranslator
 from edgeformer_runtime.text.documents.document import Piece
@@ -111,7 +111,7 @@ class Service:
         self.workspace = workspace
         workspace.close_translator = lambda translator: threading.Thread(target=translator.close).start()
         self._settings, self._report = settings, report
-        self.documents = Documents()
+        self.documents = DocumentProcesses()
         self._batchers: dict[str, Batcher] = {}
         most = MAX_BATCHES * settings.batch.parallel
         self._batches = ThreadPoolExecutor(max(BATCH_THREADS, most), "translate")
@@ -141,7 +141,9 @@ class Service:
         job = await self._at_last_hop(job)
         return await self._hop(job.route[-1], job)
 
-    async def translate_document(self, document: SentDocument, pieces: Sequence[Piece], route: Sequence[Hop]) -> bytes:
+    async def translate_document(
+        self, document: DocumentRequest, pieces: Sequence[Piece], route: Sequence[Hop]
+    ) -> bytes:
         """Translate a document.
 
         Args:
@@ -153,7 +155,7 @@ class Service:
             The content of the translated file.
 
         Raises:
-            DataError: see :meth:`Documents.ask`.
+            DataError: see :meth:`DocumentProcesses.ask`.
             InputError, OptionError, QueueFullError: see :meth:`translate`.
         """
         content = document.content
@@ -239,13 +241,13 @@ class Service:
         )
         gone = threading.Event()
         stop = Stop(gone.is_set)
-        begun: tuple[Work, Setting] | None = None
+        begun: tuple[Work, BatchSettings] | None = None
 
-        def begin() -> tuple[Work, Setting]:
+        def begin() -> tuple[Work, BatchSettings]:
             texts = TextTranslator(translator.with_languages(hop.source, hop.target), job.text_options)
             decoding = self._decoding(texts, job.changes)
             work = _work(self._split(texts, job, stop), decoding, stop)
-            return work, Setting(translator, hop.source, hop.target, decoding)
+            return work, BatchSettings(translator, hop.source, hop.target, decoding)
 
         def advance(translations: Sequence[Translation] | None) -> Future[list[Translation]] | Texts:
             nonlocal begun
@@ -272,7 +274,7 @@ class Service:
         if not isinstance(text, str) or len(text) < LARGE_TEXT:
             return text
         content = f"\ufeff{text}".encode(errors="surrogatepass")  # the mark of a file, which is not part of its text
-        return (await self.documents.ask(SentDocument("text.html", content))).pieces[0]
+        return (await self.documents.ask(DocumentRequest("text.html", content))).pieces[0]
 
     @asynccontextmanager
     async def _leased(self, model: str) -> AsyncIterator[Translator]:

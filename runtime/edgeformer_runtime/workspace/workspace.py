@@ -13,7 +13,7 @@ from typing import Self
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError
-from edgeformer_runtime.models.model import Mark, Model, bundles_in, mark_of, read_model, read_models
+from edgeformer_runtime.models.model import ManifestStamp, Model, bundles_in, read_model, read_models, stamp_of
 from edgeformer_runtime.models.names import find_bundle
 from edgeformer_runtime.translator import Translator
 from edgeformer_runtime.workspace.catalog import Catalog
@@ -23,11 +23,11 @@ OPEN_ATTEMPTS, OPEN_PAUSE_SECONDS = 5, 0.05
 
 
 @dataclass(eq=False)
-class _Opened:
+class _OpenModel:
     """An open translator and how many use it."""
 
     translator: Translator
-    mark: Mark
+    stamp: ManifestStamp
     uses: int = 0
     used: float = 0.0
     """When it was last used."""
@@ -36,12 +36,12 @@ class _Opened:
 
 
 @dataclass(eq=False)
-class _Slot:
+class _ModelSlot:
     """What is open of one name."""
 
     opening: Lock = field(default_factory=Lock)
-    opened: _Opened | None = None
-    refused: Mark | None = None
+    opened: _OpenModel | None = None
+    refused: ManifestStamp | None = None
     """A replacement that could not be opened; the bundle before it stays in use."""
 
 
@@ -88,7 +88,7 @@ class Workspace:
         )
         self.close_translator: Callable[[Translator], object] = Translator.close
         """Closes a model that nobody uses any more."""
-        self._slots: dict[str, _Slot] = {}
+        self._slots: dict[str, _ModelSlot] = {}
         self._lock = Lock()
         self._catalog = Catalog([read_model(name, path) for name, path in self._paths.items()])
         self._refreshed = float("-inf")
@@ -159,16 +159,16 @@ class Workspace:
         Raises:
             OptionError: there is no such model.
         """
-        mark = mark_of(self.catalog().model(name).path)
+        stamp = stamp_of(self.catalog().model(name).path)
         with self._lock:
             slot = self._slots.get(name)
-            if slot is None or slot.opened is None or mark not in (slot.opened.mark, slot.refused):
+            if slot is None or slot.opened is None or stamp not in (slot.opened.stamp, slot.refused):
                 return None
             slot.opened.uses += 1
             return self._used(slot.opened)
 
     @contextmanager
-    def _used(self, opened: _Opened) -> Iterator[Translator]:
+    def _used(self, opened: _OpenModel) -> Iterator[Translator]:
         try:
             yield opened.translator
         finally:
@@ -180,7 +180,7 @@ class Workspace:
             opened = next(
                 (s.opened for s in self._slots.values() if s.opened and s.opened.translator is translator), None
             )
-        return opened is None or mark_of(translator.bundle.path) != opened.mark
+        return opened is None or stamp_of(translator.bundle.path) != opened.stamp
 
     @property
     def open_models(self) -> dict[str, int]:
@@ -192,7 +192,7 @@ class Workspace:
         """Whether a model is open as it is on disk, rather than closed or replaced by what has not been opened."""
         with self._lock:
             slot = self._slots.get(model.name)
-            return slot is not None and slot.opened is not None and slot.opened.mark == model.mark
+            return slot is not None and slot.opened is not None and slot.opened.stamp == model.stamp
 
     def close(self) -> None:
         """Close all translators, which must not be in use."""
@@ -202,7 +202,7 @@ class Workspace:
         for each in opened:
             each.translator.close()
 
-    def _release(self, opened: _Opened) -> None:
+    def _release(self, opened: _OpenModel) -> None:
         """End a use of a model, and close what is not needed any more."""
         with self._lock:
             opened.uses -= 1
@@ -230,25 +230,25 @@ class Workspace:
                 slot.opened = None
         return closing
 
-    def _acquire(self, name: str) -> _Opened:
+    def _acquire(self, name: str) -> _OpenModel:
         """Return an open model, counted as in use."""
         model = self.catalog().model(name)
         with self._lock:
-            slot = self._slots.setdefault(name, _Slot())
+            slot = self._slots.setdefault(name, _ModelSlot())
         with slot.opening:
-            mark = mark_of(model.path)
+            stamp = stamp_of(model.path)
             with self._lock:
                 opened = slot.opened
                 if opened is not None:
                     opened.uses += 1  # so that it stays open while its replacement is opened
-            if opened is not None and (mark is None or mark in (opened.mark, slot.refused)):
+            if opened is not None and (stamp is None or stamp in (opened.stamp, slot.refused)):
                 return opened
             try:
                 replacement = self._open(model)
             except EdgeformerError:
                 if opened is None:
                     raise
-                slot.refused = mark
+                slot.refused = stamp
                 return opened
             except BaseException:
                 if opened is not None:
@@ -263,19 +263,19 @@ class Workspace:
             self._release(opened)
         return replacement
 
-    def _open(self, model: Model) -> _Opened:
+    def _open(self, model: Model) -> _OpenModel:
         """Open a bundle, and begin again if it is replaced or missing at this moment."""
         for attempt in range(1, OPEN_ATTEMPTS + 1):
-            mark = mark_of(model.path)
+            stamp = stamp_of(model.path)
             try:
                 bundle = open_bundle(model.path, trusted_keys=self._trusted_keys)
                 with self._lock:
                     closing = self._evicted(bundle.nbytes)
                 for translator in closing:
                     translator.close()
-                return _Opened(self._open_translator(bundle), mark or model.mark)
+                return _OpenModel(self._open_translator(bundle), stamp or model.stamp)
             except EdgeformerError:
-                if attempt == OPEN_ATTEMPTS or (mark is not None and mark_of(model.path) == mark):
+                if attempt == OPEN_ATTEMPTS or (stamp is not None and stamp_of(model.path) == stamp):
                     raise
                 time.sleep(OPEN_PAUSE_SECONDS)
         raise AssertionError("unreachable")

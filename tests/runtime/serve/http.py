@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from edgeformer_runtime.serve.app import make_context
-from edgeformer_runtime.serve.context import Context
-from edgeformer_runtime.serve.middleware import JsonLines
+from edgeformer_runtime.serve.context import ServerContext
+from edgeformer_runtime.serve.middleware import JsonFormatter
 from edgeformer_runtime.serve.server import Server, bind
 from edgeformer_runtime.serve.settings import ServeSettings
 
@@ -50,7 +50,7 @@ class Client:
     """Asks a server."""
 
     url: str
-    context: Context
+    context: ServerContext
 
     def waiting(self, model: str) -> int:
         """Number of sentences that wait for a model."""
@@ -111,7 +111,7 @@ def logged_lines() -> Iterator[list[str]]:
     """Lines of the servers' log within the block."""
     lines: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda record: lines.append(JsonLines().format(record))  # type: ignore[method-assign]  # the usual way
+    handler.emit = lambda record: lines.append(JsonFormatter().format(record))  # type: ignore[method-assign]  # the usual way
     log = logging.getLogger("edgeformer.serve")
     log.addHandler(handler)
     log.setLevel(logging.INFO)

@@ -15,7 +15,7 @@ from edgeformer_runtime.errors import ConfigError
 from edgeformer_runtime.serve import access
 from edgeformer_runtime.serve.access import RateLimiter, client_behind, network, read_keys
 from edgeformer_runtime.serve.errors import ApiError
-from edgeformer_runtime.serve.middleware import JsonLines, OncePerMinute
+from edgeformer_runtime.serve.middleware import JsonFormatter, RepeatedMessageFilter
 from tests.runtime.serve.http import serving
 
 
@@ -99,7 +99,7 @@ def test_a_log_line_has_nothing_that_a_terminal_acts_on() -> None:
     record = logging.LogRecord("edgeformer.serve", logging.ERROR, "", 0, "request failed", (), None)
     what = "\x1b[31m\u202e\u009b2J\r\n\x07é"
     vars(record)["fields"] = {"what": what}
-    line = JsonLines().format(record)
+    line = JsonFormatter().format(record)
     assert line.isascii()
     assert line.isprintable()
     assert json.loads(line)["what"] == what
@@ -109,7 +109,7 @@ def test_the_same_error_is_logged_once_per_minute(monkeypatch: pytest.MonkeyPatc
     def record(message: str) -> logging.LogRecord:
         return logging.LogRecord("asyncio", logging.ERROR, "", 0, message, (), None)
 
-    once, now = OncePerMinute(), [100.0]
+    once, now = RepeatedMessageFilter(), [100.0]
     monkeypatch.setattr("edgeformer_runtime.serve.middleware.time.monotonic", lambda: now[0])
     accept = "socket.accept() out of system resource\nsocket: "
     assert [once.filter(record(f"{accept}{number}")) for number in range(5)] == [True, False, False, False, False]

@@ -27,13 +27,13 @@ from edgeformer_runtime.serve.batching import (
     TURN,
     Batcher,
     BatchReport,
+    BatchSettings,
     ClosedError,
     QueueFullError,
-    Setting,
     Ticket,
 )
+from edgeformer_runtime.serve.fair_semaphore import FairSemaphore
 from edgeformer_runtime.serve.settings import BatchLimits
-from edgeformer_runtime.serve.turns import Turns
 from edgeformer_runtime.source import Source, as_sources
 from edgeformer_runtime.workspace.workspace import Workspace
 from tests.runtime.test_workspace import bundle_between, replace_bundle
@@ -64,7 +64,7 @@ def batcher(reports: list[BatchReport] | None = None, **limits: Any) -> Iterator
 
 
 def submit(
-    queue: Batcher, sentences: Sequence[str], setting: Setting, ticket: Ticket | None = None
+    queue: Batcher, sentences: Sequence[str], setting: BatchSettings, ticket: Ticket | None = None
 ) -> Future[list[Translation]]:
     """Queue the sentences of a request that leaves when they are translated."""
     ticket = ticket or queue.admit(len(sentences))
@@ -75,14 +75,14 @@ def submit(
     return future
 
 
-MakeSetting = Callable[..., Setting]
+MakeSetting = Callable[..., BatchSettings]
 
 
 @pytest.fixture
 def setting(workspace: Workspace) -> Iterator[MakeSetting]:
     """Makes settings with a leased model."""
     with workspace.lease("model") as translator:
-        yield lambda **changes: Setting(translator, "en", "fr", DecodeOptions(**changes))
+        yield lambda **changes: BatchSettings(translator, "en", "fr", DecodeOptions(**changes))
 
 
 def summary(translations: list[Translation]) -> list[Any]:
@@ -223,20 +223,20 @@ def test_a_replaced_model_finishes_what_it_began_and_is_closed(small_bundles: An
     with batcher(max_sentences=2, delay=0) as together:
         with models.lease("model") as old:
             expected = [each.text for each in old.translate(sentences, on_error="return")]
-            first = submit(together, sentences, Setting(old, "en", "fr", DecodeOptions()))
+            first = submit(together, sentences, BatchSettings(old, "en", "fr", DecodeOptions()))
             replace_bundle(path, bundle_between(small_bundles["int8"], tmp_path, "new", "en", "fr"))
             with models.lease("model") as new:
-                second = submit(together, sentences, Setting(new, "en", "fr", DecodeOptions()))
+                second = submit(together, sentences, BatchSettings(new, "en", "fr", DecodeOptions()))
                 assert [each.text for each in second.result(60)] == [
                     each.text for each in new.translate(sentences, on_error="return")
                 ]
             assert [each.text for each in first.result(60)] == expected
-            left = submit(together, sentences, Setting(old, "en", "fr", DecodeOptions()))
+            left = submit(together, sentences, BatchSettings(old, "en", "fr", DecodeOptions()))
             left.cancel()
         with pytest.raises(SessionError, match="closed"):
             old.translate(["A dog."])
         with models.lease("model") as new:
-            assert submit(together, ["A dog."], Setting(new, "en", "fr", DecodeOptions())).result(60)
+            assert submit(together, ["A dog."], BatchSettings(new, "en", "fr", DecodeOptions())).result(60)
     models.close()
 
 
@@ -367,16 +367,16 @@ def test_a_sentence_does_not_wait_for_the_others_of_its_batch(
 
 
 def test_turns_go_round() -> None:
-    turns, order = Turns(1), list[int]()
+    turns, order = FairSemaphore(1), list[int]()
 
     def work(number: int) -> None:
-        turns.take()
+        turns.acquire()
         for _ in range(3):
             order.append(number)
             turns.give_way()
-        turns.give()
+        turns.release()
 
-    turns.take()
+    turns.acquire()
     threads = [threading.Thread(target=work, args=[number]) for number in range(3)]
     for count, thread in enumerate(threads, 1):
         thread.start()
@@ -384,23 +384,23 @@ def test_turns_go_round() -> None:
             time.sleep(0.001)
     turns.give_way()
     assert order == [0, 1, 2]
-    turns.give()
+    turns.release()
     for thread in threads:
         thread.join(60)
     assert order == [0, 1, 2] * 3
-    turns.take()  # it is free
+    turns.acquire()  # it is free
 
     def last(is_first: bool) -> None:
-        turns.take(first=is_first)
+        turns.acquire(first=is_first)
         order.append(10 + is_first)
-        turns.give()
+        turns.release()
 
     threads = [threading.Thread(target=last, args=[is_first]) for is_first in (False, True)]
     for count, thread in enumerate(threads, 1):
         thread.start()
         while len(turns._line) < count:
             time.sleep(0.001)
-    turns.give()
+    turns.release()
     for thread in threads:
         thread.join(60)
     assert order[9:] == [11, 10]
@@ -426,7 +426,7 @@ def test_batches_are_full_fair_alike_and_of_one_setting(
         f"{Batcher.__module__}.most_positions", lambda _, texts, options: [5 + len(each.text) for each in texts]
     ):
         for beam, texts in requests:
-            submit(queue, texts, Setting(translator, "en", "fr", DecodeOptions(beam_size=beam)))
+            submit(queue, texts, BatchSettings(translator, "en", "fr", DecodeOptions(beam_size=beam)))
     left = [list(range(len(texts))) for _, texts in requests]
     submitted = [ticket.submission for ticket in queue._tickets]
     assert queue.queue_length == sum(map(len, left))

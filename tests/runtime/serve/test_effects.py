@@ -287,7 +287,8 @@ def test_the_page_names_every_option_with_its_default_and_numbers_have_a_range(k
             continue
         names = (f"`{flag}`", f"`--no-{flag.removeprefix('--')}`")
         (row,) = (line for line in page if line.startswith("| `--") and any(name in line for name in names))
-        if not isinstance(default := option.default, bool) and default not in (None, "", ()):
+        default: Any = option.default
+        if not isinstance(default, bool) and default not in (None, "", ()):
             size = f"{default // MIB}M" if option.metadata.get("is_size") else f"{default}".removesuffix(".0")
             assert size in row.rsplit("|", 2)[1]
         for limit, step in ((option.metadata.get("low"), -1), (option.metadata.get("high"), 1)):

@@ -365,22 +365,22 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_axe_finds_nothing(browser: Any, client: Client, axe: str, width: int, color_scheme: str) -> None:
     """Contrasts of every state of a sentence among it."""
 
-    def check() -> None:
+    def check(page: Any) -> None:
         page.evaluate(axe)
         assert page.evaluate("axe.run().then(found => found.violations.map(each => each.id))") == []
 
     window = {"width": width, "height": 800}
     with opened(browser, client, color_scheme=color_scheme, viewport=window) as page:
-        check()
+        check(page)
         translate(page, TEXT)
         page.click("#others summary")
         page.wait_for_selector("#alternatives li")
         for name in ("high", "middle", "low", "high hit"):
             page.evaluate("name => document.querySelector('#output > span').className = name", name)
-            check()
+            check(page)
         page.click("footer a[href=docs]")
         page.wait_for_selector(".docs h1")
-        check()
+        check(page)
 
 
 def test_the_page_fits_a_narrow_window(browser: Any, client: Client) -> None:

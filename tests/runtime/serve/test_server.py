@@ -295,11 +295,11 @@ def test_malformed_requests_and_clients_that_leave_leave_nothing_but_json_in_the
                 assert connection.recv(65536).startswith(b"HTTP/1.1 400")
         content = json.dumps(body(*["A dog runs."] * 300, stream=True))
         for _ in range(3):
-            connection = HTTPConnection(url.removeprefix("http://"))
-            connection.request("POST", "/v1/translate", content, {"Content-Type": "application/json"})
-            with connection.getresponse() as response:
+            client = HTTPConnection(url.removeprefix("http://"))
+            client.request("POST", "/v1/translate", content, {"Content-Type": "application/json"})
+            with client.getresponse() as response:
                 response.fp.readline()
-            connection.close()
+            client.close()
         process.terminate()
         assert process.stderr is not None
         lines = [json.loads(line) for line in process.stderr]

@@ -16,7 +16,7 @@ from edgeformer_runtime.serve.api.fields import Fields, read_fields
 from edgeformer_runtime.serve.api.files import EXTENSIONS
 from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair, detected
 from edgeformer_runtime.serve.api.types import Language
-from edgeformer_runtime.serve.context import Context, client_of, context_of, finished
+from edgeformer_runtime.serve.context import ServerContext, client_of, context_of, run_while_connected
 from edgeformer_runtime.serve.errors import ApiError, json_response
 from edgeformer_runtime.serve.service import Job
 from edgeformer_runtime.text.languages import can_detect_languages
@@ -40,7 +40,7 @@ async def translate_text(request: Request) -> Response:
         raise ApiError(400, f"{str(fields.values['format'])[:64]} format is not supported")
     changes = {"n_best": count + 1, "return_alternatives": True} if count and format == "text" else {}
     job = Job(texts, route, format, changes=changes, seconds=context.settings.request_seconds)
-    results = await finished(request, context.service.translate(job), job.seconds)
+    results = await run_while_connected(request, context.service.translate(job), job.seconds)
     ranks = [[result.text for result in rank] for rank in results]
     answer: dict[str, Any] = {"translatedText": [rank[0] for rank in ranks]}
     if found:
@@ -50,7 +50,7 @@ async def translate_text(request: Request) -> Response:
     return json_response({key: value[0] for key, value in answer.items()} if isinstance(given, str) else answer)
 
 
-def _alternatives(context: Context, fields: Fields) -> int:
+def _alternatives(context: ServerContext, fields: Fields) -> int:
     count, limit = fields.count("alternatives"), context.settings.max_alternatives
     if count > limit:
         raise ApiError(400, f"Invalid request: alternatives parameter must be <= {limit}")

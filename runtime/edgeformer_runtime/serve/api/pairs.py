@@ -8,7 +8,7 @@ from typing import Any
 from edgeformer_runtime.bundle.text_format import public_code
 from edgeformer_runtime.errors import ConfigError, OptionError
 from edgeformer_runtime.serve import languages
-from edgeformer_runtime.serve.context import Context
+from edgeformer_runtime.serve.context import ServerContext
 from edgeformer_runtime.serve.errors import ApiError
 from edgeformer_runtime.text.languages import detect_languages
 from edgeformer_runtime.text.markup import readable
@@ -74,7 +74,7 @@ def chosen_pair(
     return source_code, target_code, found, route
 
 
-def check_sizes(context: Context, texts: Sequence[str], format: Format = "text") -> None:
+def check_sizes(context: ServerContext, texts: Sequence[str], format: Format = "text") -> None:
     """Check the number of texts, their lengths, and the number of tags in HTML.
 
     Raises:

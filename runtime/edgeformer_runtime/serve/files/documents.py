@@ -13,7 +13,7 @@ import msgspec
 from edgeformer_runtime.errors import DataError, EdgeformerError
 from edgeformer_runtime.limits import MIB
 from edgeformer_runtime.selfcheck.memory import available_memory
-from edgeformer_runtime.serve.files.document_process import Answer, SentDocument, decoded
+from edgeformer_runtime.serve.files.document_process import DocumentReply, DocumentRequest, decoded
 
 MAX_PROCESSES = 2
 """Documents that are read or written at a time."""
@@ -33,13 +33,13 @@ CHUNK = 2**16
 _TOO_LARGE = "`{}` takes too much memory or time to read; split it."
 
 
-class Documents:
+class DocumentProcesses:
     """Reads and writes documents; belongs to one event loop."""
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(MAX_PROCESSES)
 
-    async def ask(self, document: SentDocument) -> Answer:
+    async def ask(self, document: DocumentRequest) -> DocumentReply:
         """Let a process read a document, or write it if it is translated; the process ends if this is canceled.
 
         Raises:
@@ -61,7 +61,7 @@ class Documents:
         try:
             answer = await asyncio.to_thread(decoded, reply)
         except msgspec.DecodeError:
-            answer = Answer(problem=_TOO_LARGE.format(document.name))
+            answer = DocumentReply(problem=_TOO_LARGE.format(document.name))
         if answer.failure:
             raise EdgeformerError(f"A document could not be read: {answer.failure}")
         if answer.problem:

@@ -85,39 +85,44 @@ def test_every_figure_of_a_batch_is_measured_as_itself() -> None:
 TRANSLATION = {"texts": [TEXT], "source": "en", "target": "fr"}
 
 
-@pytest.mark.parametrize(
-    ("path", "content", "status"),
-    [
-        ("/v1/translate", TRANSLATION, 503),
-        ("/v1/translate", {**TRANSLATION, "timeout": 1e-9}, 504),
-        ("/v1/translate", {**TRANSLATION, "texts": 1}, 400),
-        ("/v1/translate", {**TRANSLATION, "stream": True, "timeout": 1e-9}, 504),
-        ("/translate", {"q": TEXT, "source": "en", "target": "fr"}, 503),
-        ("/translate", {"q": TEXT * 100, "source": "en", "target": "fr"}, 413),
-        ("/none", {}, 404),
-    ],
-)
-def test_a_refused_request_leaves_nothing_to_the_garbage_collector(
-    client: Client, path: str, content: object, status: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def ask() -> None:
-        for _ in range(5):
-            with client.open(path, content) as response:
-                assert response.status == status
+REFUSED = [
+    ("/v1/translate", {**TRANSLATION, "timeout": 1e-9}, 504),
+    ("/v1/translate", {**TRANSLATION, "texts": 1}, 400),
+    ("/v1/translate", {**TRANSLATION, "stream": True, "timeout": 1e-9}, 504),
+    ("/translate", {"q": TEXT * 100, "source": "en", "target": "fr"}, 413),
+    ("/none", {}, 404),
+    ("/v1/translate", TRANSLATION, 503),
+    ("/translate", {"q": TEXT, "source": "en", "target": "fr"}, 503),
+]
 
-    if status == 503:
-        monkeypatch.setattr(client.context.service, "_batcher", is_full)
-    ask()
+
+def test_a_refused_request_leaves_nothing_to_the_garbage_collector(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(path: str, content: object, status: int) -> None:
+        with monkeypatch.context() as patch:
+            if status == 503:
+                patch.setattr(client.context.service, "_batcher", is_full)
+            for _ in range(5):
+                with client.open(path, content) as response:
+                    assert response.status == status
+
+    for each in REFUSED:
+        ask(*each)
     gc.collect()
+    gc.freeze()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)  # what is collected from now on is in `gc.garbage`
     try:
-        ask()
-        gc.collect()
-        assert not [each for each in gc.garbage if isinstance(each, (BaseException, Request, TracebackType))]
+        for each in REFUSED:
+            ask(*each)
+            gc.collect()
+            left = [kept for kept in gc.garbage if isinstance(kept, (BaseException, Request, TracebackType))]
+            assert not left, each
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
+        gc.unfreeze()
         gc.enable()
 
 
