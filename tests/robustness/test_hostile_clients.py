@@ -19,7 +19,7 @@ import pytest
 from edgeformer_runtime.limits import MIB
 from tests.robustness.outcomes import memory_of
 from tests.runtime.serve.hostile_documents import REFUSED, SLOW, TRANSLATED
-from tests.runtime.serve.test_server import command, wait_until_ready
+from tests.runtime.serve.http import command
 from tests.runtime.test_workspace import bundle_between
 from tests.store import COMMITTED
 
@@ -115,9 +115,8 @@ def translations(port: int, stop: Event) -> Iterator[int]:
 @pytest.mark.slow
 def test_hostile_clients_leave_a_server_that_answers_another(tmp_path: Path) -> None:
     bundle, stop = bundle_between(COMMITTED / "int8", tmp_path, "en-fr", "en", "fr"), Event()
-    with command(bundle, "--char-limit", "10000", "--no-log") as (process, url, _):
-        wait_until_ready(url)
-        port = int(url.rpartition(":")[2])
+    with command(bundle, "--char-limit", "10000", "--no-log") as (process, client, _):
+        port = int(client.url.rpartition(":")[2])
         with ThreadPoolExecutor(CLIENTS) as clients, ThreadPoolExecutor(1) as other:
             another = other.submit(lambda: Counter(translations(port, stop)))
             answers = {name: clients.submit(status_of, port, request) for name, request in REQUESTS.items()}

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +21,7 @@ import pytest
 from edgeformer_runtime.serve.server import Server, bind, serve
 from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
 from tests.commands import error, succeeded
-from tests.runtime.serve.http import half_a_request, logged_lines, serving, wait_until
+from tests.runtime.serve.http import command, half_a_request, logged_lines, serving, wait_until
 from tests.runtime.test_workspace import bundle_between, replace_bundle
 
 TEXT = "The old dog runs."
@@ -33,66 +29,6 @@ TEXT = "The old dog runs."
 
 def body(*texts: str, **fields: Any) -> dict[str, Any]:
     return {"texts": list(texts or (TEXT,)), "source": "en", "target": "fr", **fields}
-
-
-@contextmanager
-def command(*arguments: str | Path, shell: str = "") -> Iterator[tuple[subprocess.Popen[str], str, list[str]]]:
-    """``edgeformer serve`` in a process of its own, in which a shell did something before: the process, its address,
-    and its output so far."""
-    code = "from edgeformer.cli import main; main()"
-    words = [sys.executable, "-c", code, "serve", *map(str, arguments), "--port", "0", "--threads", "1"]
-    process = subprocess.Popen(
-        ["sh", "-c", f'{shell}; exec "$@"', "sh", *words] if shell else words,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    )
-    assert process.stdout is not None
-    deadline = threading.Timer(300, process.kill)  # ends every wait for its output
-    deadline.start()
-    try:
-        lines = [process.stdout.readline()]
-        found = re.search(r"http://\S+", lines[0])
-        assert found, process.communicate()
-        while not lines[-1].startswith("  curl"):
-            lines.append(process.stdout.readline())
-            assert lines[-1], process.communicate()
-        yield process, found[0], lines
-    finally:
-        deadline.cancel()
-        process.kill()
-        process.communicate(timeout=60)
-
-
-def post(url: str, content: object) -> Any:
-    request = urllib.request.Request(url, json.dumps(content).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as response:
-        return json.loads(response.read())
-
-
-def eventually(read: Callable[[], str], expected: str) -> str:
-    """Read until the text has what is expected: a request is counted just after it is answered."""
-    deadline = time.monotonic() + 5
-    while expected not in (text := read()):
-        assert time.monotonic() < deadline, text
-        time.sleep(0.01)
-    return text
-
-
-def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=60) as response:
-        return str(response.read().decode())
-
-
-def wait_until_ready(url: str) -> None:
-    for _ in range(300):
-        try:
-            with urllib.request.urlopen(url + "/ready", timeout=5):
-                return
-        except OSError:
-            time.sleep(0.05)
-    raise AssertionError("the server did not start")
 
 
 def test_large_requests_are_refused_before_they_are_read(small_bundle: Path) -> None:
@@ -161,9 +97,14 @@ def test_measurements(small_bundle: Path) -> None:
         client.json("/v1/translate", body("one dog", "two dogs", "7"))
         client.get("/no/such/path")
         assert client.get("/metrics").status == 401
+
+        def text() -> str:
+            return client.get("/metrics", authorization="Bearer secret").body.decode()
+
         for expected in ('path="other",status="404"', 'request_seconds_count{path="/v1/translate"}'):
-            text = eventually(lambda: client.get("/metrics", authorization="Bearer secret").body.decode(), expected)
-    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if line and line[0] != "#")
+            wait_until(lambda expected=expected: expected in text())  # counted just after the answer
+        lines = text().splitlines()
+    values = dict(line.rsplit(" ", 1) for line in lines if line and line[0] != "#")
     name = small_bundle.name
     assert values['edgeformer_requests_total{path="/v1/translate",status="200"}'] == "1.0"
     assert values['edgeformer_requests_total{path="other",status="404"}'] == "1.0"
@@ -201,15 +142,14 @@ def test_logs_are_lines_of_json_without_texts(small_bundle: Path) -> None:
 
 
 def test_sigterm_answers_what_was_accepted(small_bundle: Path) -> None:
-    with command(small_bundle, "--batch-sentences", "1") as (process, url, lines):
-        wait_until_ready(url)
+    with command(small_bundle, "--batch-sentences", "1") as (process, client, lines):
         assert "en -> fr, fp32" in lines[1]
-        assert lines[-1].startswith(f"  curl {url}/translate")
+        assert lines[-1].startswith(f"  curl {client.url}/translate")
         with ThreadPoolExecutor(1) as pool:
-            answer = pool.submit(post, url + "/v1/translate", body(*["A dog runs."] * 100))
-            wait_until(lambda: "edgeformer_requests_in_flight 2.0" in get(url + "/metrics"))
+            answer = pool.submit(client.json, "/v1/translate", body(*["A dog runs."] * 100))
+            wait_until(lambda: b"edgeformer_requests_in_flight 2.0" in client.get("/metrics").body)
             process.send_signal(signal.SIGTERM)
-            assert len(answer.result(120)["translations"]) == 100
+            assert len(answer.result(120).json["translations"]) == 100
         assert process.wait(120) == 0
         assert process.stderr is not None
         logged = [json.loads(line) for line in process.stderr]
@@ -280,8 +220,8 @@ def test_a_request_that_does_not_arrive_ends(small_bundle: Path) -> None:
 
 
 def test_malformed_requests_and_clients_that_leave_leave_nothing_but_json_in_the_log(small_bundle: Path) -> None:
-    with command(small_bundle) as (process, url, _):
-        half_a_request(url).close()
+    with command(small_bundle) as (process, client, _):
+        half_a_request(client.url).close()
         for junk in (
             b"nonsense\r\n\r\n",
             b"POST /translate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
@@ -290,16 +230,12 @@ def test_malformed_requests_and_clients_that_leave_leave_nothing_but_json_in_the
             b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\n"
             b"Content-Length: 2\r\n\r\nno",
         ):
-            with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=60) as connection:
+            with client.connect() as connection:
                 connection.sendall(junk)
                 assert connection.recv(65536).startswith(b"HTTP/1.1 400")
-        content = json.dumps(body(*["A dog runs."] * 300, stream=True))
         for _ in range(3):
-            client = HTTPConnection(url.removeprefix("http://"))
-            client.request("POST", "/v1/translate", content, {"Content-Type": "application/json"})
-            with client.getresponse() as response:
-                response.fp.readline()
-            client.close()
+            with client.open("/v1/translate", body(*["A dog runs."] * 300, stream=True)) as response:
+                assert response.readline()
         process.terminate()
         assert process.stderr is not None
         lines = [json.loads(line) for line in process.stderr]

@@ -19,12 +19,13 @@ import pytest
 
 from edgeformer_runtime.serve.server import Server
 from edgeformer_runtime.serve.settings import BatchLimits
-from tests.runtime.serve.http import serving, wait_until
-from tests.runtime.serve.test_server import command, wait_until_ready
+from tests.runtime.serve.http import Client, command, serving, wait_until
+
+PAIR = {"source": "en", "target": "fr"}
 
 
 def send(connection: HTTPConnection, *texts: str, **fields: Any) -> None:
-    content = {"texts": texts or ["The old dog runs."], "source": "en", "target": "fr", **fields}
+    content = {"texts": texts or ["The old dog runs."], **PAIR, **fields}
     connection.request("POST", "/v1/translate", json.dumps(content), {"Content-Type": "application/json"})
 
 
@@ -93,10 +94,10 @@ def test_what_takes_longer_than_the_time_to_shut_down_is_refused(bundle: Path) -
 
 
 def test_a_stream_that_is_cut_off_ends_with_an_error_and_a_line_of_the_log_at_most(bundle: Path) -> None:
-    with command(bundle, "--shutdown-timeout", "1") as (process, url, _), ThreadPoolExecutor(1) as pool:
-        with closing(HTTPConnection(url.removeprefix("http://"), timeout=60)) as connection:
-            send(connection, *["The old dog runs near the house.\n" * 9] * 500, stream=True)
-            response = connection.getresponse()
+    with command(bundle, "--shutdown-timeout", "1") as (process, client, _), ThreadPoolExecutor(1) as pool:
+        with client.open(
+            "/v1/translate", {"texts": ["The old dog runs near the house.\n" * 9] * 500, "stream": True, **PAIR}
+        ) as response:
             rest = pool.submit(response.read)
             process.send_signal(signal.SIGTERM)
             assert process.wait(120) == 0
@@ -134,7 +135,7 @@ def test_the_end_waits_for_no_thread(bundle: Path, tmp_path: Path) -> None:
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = re.findall(r"http://(\S+)", process.stdout.readline())[0]
-        wait_until_ready(f"http://{url}")
+        assert Client(f"http://{url}").get("/ready").status == 200
         one, two = HTTPConnection(url, timeout=60), HTTPConnection(url, timeout=60)
         with closing(one), closing(two):
             for connection, text in ((one, "whole"), (two, "split")):
