@@ -111,8 +111,8 @@ class Submission:
 
     @property
     def waiting(self) -> int:
-        """Number of sentences that wait; none if nobody wants them any more."""
-        return 0 if self.future.done() else len(self.sentences) - self.taken
+        """Number of sentences that wait."""
+        return len(self.sentences) - self.taken
 
 
 class Ticket:

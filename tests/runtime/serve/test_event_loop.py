@@ -10,7 +10,6 @@ import asyncio.events
 import gc
 import json
 import random
-import socket
 import sys
 import threading
 import time
@@ -265,7 +264,7 @@ def test_nothing_that_is_written_to_a_connection_keeps_others_waiting(
     client: Client, monitor: Monitor, name: str
 ) -> None:
     def send() -> None:
-        with socket.create_connection(("127.0.0.1", int(client.url.rpartition(":")[2])), timeout=60) as connection:
+        with client.connect() as connection:
             connection.settimeout(3)
             with suppress(OSError):  # it is refused, or its time is up
                 connection.sendall(PIECES[name])
