@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeformer_runtime import OptionError, SessionError, Translation, Translator
+from edgeformer_runtime import OptionError, Translation, Translator
 from edgeformer_runtime.decoding.batching import MAX_ROWS
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
@@ -36,7 +36,6 @@ from edgeformer_runtime.serve.fair_semaphore import FairSemaphore
 from edgeformer_runtime.serve.settings import BatchLimits
 from edgeformer_runtime.source import Source, as_sources
 from edgeformer_runtime.workspace.workspace import Workspace
-from tests.runtime.test_workspace import bundle_between, replace_bundle
 
 SENTENCES = [
     "The old dog runs.",
@@ -187,19 +186,6 @@ def test_a_long_request_does_not_fill_the_queue(workspace: Workspace, setting: M
         long.cancel()
 
 
-def test_a_canceled_request_is_dropped(workspace: Workspace, setting: MakeSetting) -> None:
-    reports: list[BatchReport] = []
-    with batcher(reports, max_sentences=1, delay=0) as together:
-        long = submit(together, ["A dog."] * 500, setting())
-        assert together.queue_length > 0
-        assert long.cancel()
-        assert together.queue_length == 0
-        assert submit(together, ["A dog."], setting()).result(60)
-        with pytest.raises(CancelledError):
-            long.result(120)
-    assert sum(report.sentences for report in reports) < 20
-
-
 def test_closing_finishes_what_is_queued(workspace: Workspace, setting: MakeSetting) -> None:
     with batcher(delay=5) as together:
         future = submit(together, ["A dog."] * 5, setting())
@@ -214,30 +200,6 @@ def test_closing_finishes_what_is_queued(workspace: Workspace, setting: MakeSett
 def test_an_empty_request_is_answered_at_once(workspace: Workspace, setting: MakeSetting) -> None:
     with batcher() as together:
         assert submit(together, [], setting()).result(0) == []
-
-
-def test_a_replaced_model_finishes_what_it_began_and_is_closed(small_bundles: Any, tmp_path: Path) -> None:
-    path = bundle_between(small_bundles["fp32"], tmp_path, "bundle", "en", "fr")
-    models = Workspace({"model": path}, open_translator=lambda bundle: Translator.open(bundle, threads=1))
-    sentences = SENTENCES[:5] * 5
-    with batcher(max_sentences=2, delay=0) as together:
-        with models.lease("model") as old:
-            expected = [each.text for each in old.translate(sentences, on_error="return")]
-            first = submit(together, sentences, BatchSettings(old, "en", "fr", DecodeOptions()))
-            replace_bundle(path, bundle_between(small_bundles["int8"], tmp_path, "new", "en", "fr"))
-            with models.lease("model") as new:
-                second = submit(together, sentences, BatchSettings(new, "en", "fr", DecodeOptions()))
-                assert [each.text for each in second.result(60)] == [
-                    each.text for each in new.translate(sentences, on_error="return")
-                ]
-            assert [each.text for each in first.result(60)] == expected
-            left = submit(together, sentences, BatchSettings(old, "en", "fr", DecodeOptions()))
-            left.cancel()
-        with pytest.raises(SessionError, match="closed"):
-            old.translate(["A dog."])
-        with models.lease("model") as new:
-            assert submit(together, ["A dog."], BatchSettings(new, "en", "fr", DecodeOptions())).result(60)
-    models.close()
 
 
 def test_a_request_that_would_wait_for_too_long_is_refused_at_once(setting: MakeSetting) -> None:

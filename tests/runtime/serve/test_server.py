@@ -204,21 +204,6 @@ def test_addresses_of_ipv6_are_written_in_brackets(small_bundle: Path, announced
     assert lines[-1].startswith(f"  curl {url}/translate")
 
 
-def test_ready_says_no_while_the_server_shuts_down(small_bundle: Path) -> None:
-    with serving(small_bundle) as client:
-        assert client.get("/ready").json == {"status": "ready"}
-        client.context.is_draining = True
-        answer = client.get("/ready")
-        assert (answer.status, answer.json) == (503, {"status": "draining"})
-
-
-def test_a_request_that_does_not_arrive_ends(small_bundle: Path) -> None:
-    with serving(small_bundle, request_seconds=0.2) as client, half_a_request(client.url) as connection:
-        answer = connection.recv(65536)
-        assert answer.startswith(b"HTTP/1.1 408")
-        assert b"did not arrive within 0.2 seconds" in answer + connection.recv(65536)
-
-
 def test_malformed_requests_and_clients_that_leave_leave_nothing_but_json_in_the_log(small_bundle: Path) -> None:
     with command(small_bundle) as (process, client, _):
         half_a_request(client.url).close()

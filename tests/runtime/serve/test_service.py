@@ -165,27 +165,6 @@ def test_a_canceled_request_is_translated_no_further(
     asyncio.run(asyncio.wait_for(ask(), 120))
 
 
-def test_sentences_that_are_translated_again_take_turns_with_all_others(
-    small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    translate, threads, texts = Translator.translate, set[str](), list[str]()
-
-    def noted(self: Translator, sentences: list[str], *arguments: Any, **options: Any) -> list[Translation]:
-        threads.add(threading.current_thread().name.rstrip("0123456789"))
-        texts.extend(sentences)
-        return translate(self, sentences, *arguments, **options)
-
-    monkeypatch.setattr(Translator, "translate", noted)
-    workspace = Workspace(bundles(small_bundle, tmp_path), open_translator=lambda b: Translator.open(b, threads=1))
-    service = Service(workspace, ServeSettings(bundles=(), batch=LIMITS))
-    job = Job(["A dog runs to {place} and barks."], service.workspace.catalog().route("en", "fr"))
-    ((translation,),) = asyncio.run(service.translate(job))
-    service.close()
-    assert "{place}" in translation.text
-    assert len(texts) == 2  # the second one without the placeholder, which the model did not copy
-    assert threads == {"translate_"}
-
-
 def test_sentences_are_translated_if_no_further_thread_can_start(
     small_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

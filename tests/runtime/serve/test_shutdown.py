@@ -69,17 +69,6 @@ def test_what_arrives_just_before_the_end_is_answered(bundle: Path, monkeypatch:
     assert [response.headers["connection"] for _, response, _ in answers] == ["close", "close"]
 
 
-def test_connections_are_not_kept_when_the_server_shuts_down(bundle: Path) -> None:
-    with serving(bundle) as client:
-        connection = HTTPConnection(client.url.removeprefix("http://"), timeout=60)
-        send(connection)
-        assert answered(connection)[1].headers["connection"] is None
-        client.context.is_draining = True
-        send(connection)
-        assert answered(connection)[1].headers["connection"] == "close"
-        assert connection.sock is None
-
-
 def test_what_takes_longer_than_the_time_to_shut_down_is_refused(bundle: Path) -> None:
     limits = BatchLimits(max_sentences=1, delay=0)
     with serving(bundle, batch=limits, shutdown_seconds=1, max_beam=32) as client:

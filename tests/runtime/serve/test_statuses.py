@@ -50,7 +50,9 @@ def statuses(bundle: Path, folder: Path) -> Statuses:
             for path in ("/languages", "/frontend/settings", "/v1/models"):
                 seen[path].add(str(client.get(path).status))
         client.context.is_draining = True
-        seen["/ready"].add(str(client.get("/ready").status))
+        ready = client.get("/ready")
+        assert ready.json == {"status": "draining"}
+        seen["/ready"].add(str(ready.status))
     with serving(bundle, request_seconds=0.3) as client, ThreadPoolExecutor() as pool:
         for path, late in zip(FIELDS, pool.map(lambda path: late_status(client, path), FIELDS), strict=True):
             seen[path].add(late)
@@ -103,7 +105,11 @@ def broken(owner: object, name: str, error: Exception) -> Iterator[None]:
 
 def late_status(client: Client, path: str) -> str:
     with half_a_request(client.url, path) as connection:
-        return connection.recv(65536).decode().split()[1]
+        answer = connection.recv(65536)
+        while b"}" not in answer:
+            answer += connection.recv(65536)
+        assert b"did not arrive within 0.3 seconds" in answer
+        return answer.decode().split()[1]
 
 
 def test_the_statuses_of_every_route_are_listed(bundle: Path, statuses: Statuses) -> None:
