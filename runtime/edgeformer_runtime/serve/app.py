@@ -17,7 +17,7 @@ from edgeformer_runtime.serve.api import files, libretranslate, page, v1
 from edgeformer_runtime.serve.api.types import Status
 from edgeformer_runtime.serve.context import ServerContext, bearer_token, client_of, context_of
 from edgeformer_runtime.serve.errors import json_response
-from edgeformer_runtime.serve.files.stored_files import StoredFiles, own_folder
+from edgeformer_runtime.serve.files.file_store import FileStore, own_folder
 from edgeformer_runtime.serve.metrics import CONTENT_TYPE, Metrics
 from edgeformer_runtime.serve.middleware import RequestMiddleware
 from edgeformer_runtime.serve.service import Service
@@ -101,7 +101,7 @@ def make_app(context: ServerContext) -> RequestMiddleware:
         settings = context.settings
         with own_folder() as folder:
             if settings.files:
-                context.files = StoredFiles(folder, settings.files_quota, settings.client_files_quota)
+                context.files = FileStore(folder, settings.files_quota, settings.client_files_quota)
                 removal = asyncio.create_task(context.files.remove_old())
             yield
             if settings.files:

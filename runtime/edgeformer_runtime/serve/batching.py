@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from threading import Condition
 from typing import Self
 
@@ -178,7 +178,7 @@ class Batch:
     """Rows of its decoder steps so far."""
     turn_began: float = field(default_factory=time.monotonic)
 
-    @property
+    @cached_property
     def positions(self) -> list[int]:
         """The most positions that each of its sentences may take."""
         return [submission.positions[index] for submission, part in self.parts for index in part]

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from edgeformer_runtime.serve.access import Access, network
 from edgeformer_runtime.serve.errors import ApiError
-from edgeformer_runtime.serve.files.stored_files import StoredFiles
+from edgeformer_runtime.serve.files.file_store import FileStore
 from edgeformer_runtime.serve.metrics import Metrics
 from edgeformer_runtime.serve.service import Service
 from edgeformer_runtime.serve.settings import ServeSettings
@@ -29,7 +29,7 @@ class ServerContext:
     service: Service
     access: Access
     metrics: Metrics
-    files: StoredFiles | None = None
+    files: FileStore | None = None
     """Translated files; ``None`` if files are not translated."""
     is_draining: bool = False
     """Whether the server is shutting down."""

@@ -62,7 +62,7 @@ class Job:
     """Time within which the translation is needed; it is refused if that is not to be expected."""
 
 
-class StreamedToken(msgspec.Struct):
+class TokenEvent(msgspec.Struct):
     """A token of a streamed translation."""
 
     text: int
@@ -76,14 +76,14 @@ class StreamedToken(msgspec.Struct):
     is_last: bool
 
 
-class StreamedText(msgspec.Struct):
+class TextEvent(msgspec.Struct):
     """The end of a text."""
 
     text: int
     translation: str
 
 
-Streamed = StreamedToken | StreamedText
+StreamEvent = TokenEvent | TextEvent
 
 
 Texts = list[list[TextTranslation]]
@@ -166,7 +166,7 @@ class Service:
             pieces, content = answer.pieces, answer.content
         return content
 
-    async def stream(self, job: Job) -> AsyncGenerator[Streamed]:
+    async def stream(self, job: Job) -> AsyncGenerator[StreamEvent]:
         """Translate texts token by token, greedily or by sampling; through a third language, the last step.
 
         Raises:
@@ -174,7 +174,7 @@ class Service:
         """
         if not job.route:
             for number, (same,) in enumerate(await self.translate(job)):
-                yield StreamedText(number, same.text)
+                yield TextEvent(number, same.text)
             return
         job = await self._at_last_hop(job)
         hop, gone = job.route[-1], threading.Event()
@@ -189,7 +189,7 @@ class Service:
                 gone.set()
                 await asyncio.gather(step, return_exceptions=True)  # until then, the model is in use
 
-    def _next_step(self, steps: Iterator[Streamed]) -> asyncio.Future[Streamed | None]:
+    def _next_step(self, steps: Iterator[StreamEvent]) -> asyncio.Future[StreamEvent | None]:
         try:
             return asyncio.get_running_loop().run_in_executor(self._streams, next, steps, None)
         except RuntimeError:  # the threads have ended
@@ -309,7 +309,7 @@ class Service:
         limit = self._settings.max_output_tokens
         return replace(decoding, max_length=min(decoding.max_length or limit, limit))
 
-    def _steps(self, translator: Translator, job: Job, stop: Stop) -> Iterator[Streamed]:
+    def _steps(self, translator: Translator, job: Job, stop: Stop) -> Iterator[StreamEvent]:
         """Translate token by token."""
         texts = TextTranslator(translator, job.text_options)
         decoding = self._decoding(texts, {"beam_size": 1, **job.changes})
@@ -317,10 +317,10 @@ class Service:
             done = []
             for index, sentence in enumerate(plan.sentences):
                 for step in translator.translate_tokens(sentence, decoding, cancel=stop.cancel):
-                    yield StreamedToken(number, index, step.token, step.log_probability, step.text, step.is_last)
+                    yield TokenEvent(number, index, step.token, step.log_probability, step.text, step.is_last)
                     done += [step.translation] if step.translation else []
             again = partial(translator.translate, options=decoding, cancel=stop.cancel)
-            yield StreamedText(number, plan.join(done, again, stop).text)
+            yield TextEvent(number, plan.join(done, again, stop).text)
 
     def _split(self, translator: TextTranslator, job: Job, stop: Stop) -> list[Plan]:
         """Split texts into sentences.

@@ -36,7 +36,7 @@ from edgeformer_runtime.serve.context import (
     run_while_connected,
 )
 from edgeformer_runtime.serve.errors import ApiError, error_response, json_response
-from edgeformer_runtime.serve.service import Job, Streamed, StreamedToken
+from edgeformer_runtime.serve.service import Job, StreamEvent, TokenEvent
 from edgeformer_runtime.text import SentenceTranslation, TextOptions, TextTranslation
 
 _DECODER = msgspec.json.Decoder(TranslateRequest)
@@ -170,7 +170,7 @@ async def _streamed(context: ServerContext, checked: _CheckedRequest) -> Respons
     items = context.service.stream(checked.job)
 
     async def events() -> AsyncGenerator[bytes]:
-        item: Streamed | None = first
+        item: StreamEvent | None = first
         try:
             while item is not None:
                 yield _event(item)
@@ -195,8 +195,8 @@ async def _streamed(context: ServerContext, checked: _CheckedRequest) -> Respons
     return StreamingResponse(events(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
-def _event(item: Streamed) -> bytes:
-    name = b"token" if isinstance(item, StreamedToken) else b"text"
+def _event(item: StreamEvent) -> bytes:
+    name = b"token" if isinstance(item, TokenEvent) else b"text"
     return b"event: " + name + b"\ndata: " + msgspec.json.encode(item) + b"\n\n"
 
 

@@ -28,7 +28,7 @@ def own_folder() -> AbstractContextManager[Path]:
     return temporary(Path(gettempdir()) / "edgeformer-serve", lambda path: path.mkdir(mode=0o700))
 
 
-class StoredFiles:
+class FileStore:
     """Files in a folder. For a new one, the oldest are removed if necessary.
 
     Args:
