@@ -159,7 +159,8 @@ def attended(
             if options.replace_unknowns:
                 text = _without_unknowns(tokenizers, translation.source, hypothesis, weights)
                 hypothesis = replace(hypothesis, text=text)
-            hypotheses.append(replace(hypothesis, attention=weights) if options.return_attention else hypothesis)
+            is_wanted = options.return_attention or translation.source.needs_attention
+            hypotheses.append(replace(hypothesis, attention=weights) if is_wanted else hypothesis)
         results.append(replace(translation, hypotheses=tuple(hypotheses)))
     return results
 

@@ -39,7 +39,7 @@ class Sentences:
     def __init__(
         self,
         translator: AnyTranslator,
-        texts: Sequence[str],
+        texts: Sequence[str | Source],
         options: DecodeOptions,
         target_prefix: str | Sequence[TokensOrText | None] | None,
         on_error: OnError,
@@ -74,7 +74,8 @@ class Sentences:
 
         def complete(number: int, hypotheses: Sequence[Hypothesis]) -> None:
             index, source = self._read[number]
-            done(index, self._written(source, hypotheses))
+            if not source.needs_attention:
+                done(index, self._written(source, hypotheses))
 
         return complete
 
@@ -91,7 +92,8 @@ class Sentences:
         rest = zip(decoded, self.stops, strict=True)
         for text, source in zip(self._texts, self._encoded, strict=True):
             if isinstance(source, InputError):
-                results.append(Translation(Source(text, ()), (), source))
+                shown = text.text if isinstance(text, Source) else text
+                results.append(Translation(Source(shown, ()), (), source))
             elif source.ids:
                 hypotheses, stop = next(rest)
                 error = stop.error if stop and not hypotheses else None
@@ -101,10 +103,16 @@ class Sentences:
             else:
                 blank = replace(BLANK, token_scores=() if self.options.return_token_scores else None)
                 results.append(Translation(source, (blank,)))
-        if not self._needs_attention:
-            return results
-        tokenizers = self._translator.source_tokenizer, self._translator.target_tokenizer
-        return attended(self._translator.session, tokenizers, results, self.options)
+        wanted = [
+            index for index, result in enumerate(results) if self._needs_attention or result.source.needs_attention
+        ]
+        if wanted:
+            tokenizers = self._translator.source_tokenizer, self._translator.target_tokenizer
+            chosen = [results[index] for index in wanted]
+            chosen = attended(self._translator.session, tokenizers, chosen, self.options)
+            for index, result in zip(wanted, chosen, strict=True):
+                results[index] = result
+        return results
 
     def _written(
         self, source: Source, hypotheses: Sequence[Hypothesis], error: StoppedError | None = None

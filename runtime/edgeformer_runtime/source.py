@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from edgeformer_runtime.errors import InputError, InputTooLongError, OptionError
@@ -23,12 +23,19 @@ class Source:
     """Token ids, special tokens included; empty if the text is blank."""
     truncated: int = 0
     """Number of tokens dropped from the end of the text to fit the model."""
+    needs_attention: bool = False
+    """Whether its translations get attention weights, whatever the options say."""
 
 
 def encode_sources(
-    tokenizer: Tokenizer, texts: Sequence[str], most: int, max_length: int | None = None, *, truncate: bool = False
+    tokenizer: Tokenizer,
+    texts: Sequence[str | Source],
+    most: int,
+    max_length: int | None = None,
+    *,
+    truncate: bool = False,
 ) -> list[Source]:
-    """Encode texts for a model.
+    """Encode texts for a model, and check the length of those that are encoded already.
 
     Args:
         tokenizer: tokenizer of the source side.
@@ -46,17 +53,14 @@ def encode_sources(
         max_length = most
     else:
         truncate = True
-    for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InputError(index, f"must be a string, but is {text!r}.")
     around = tokenizer.prefix_length + tokenizer.suffix_length
     sources = []
-    for index, (text, ids) in enumerate(zip(texts, tokenizer.encode_batch(texts, special_tokens=True), strict=True)):
-        surplus = len(ids) - max_length
-        if not text.strip():
-            sources.append(Source(text, ()))
+    for index, source in enumerate(as_sources(tokenizer, texts)):
+        ids, surplus = source.ids, len(source.ids) - max_length
+        if not source.text.strip():
+            sources.append(replace(source, ids=()))
         elif surplus <= 0:
-            sources.append(Source(text, tuple(ids)))
+            sources.append(source)
         elif truncate and max_length <= around:
             raise OptionError(
                 f"`max_input_length` must be at least {around + 1}, since the model reads {around} tokens besides the "
@@ -64,13 +68,27 @@ def encode_sources(
             )
         elif truncate:
             end = len(ids) - tokenizer.suffix_length
-            sources.append(Source(text, (*ids[: end - surplus], *ids[end:]), surplus))
+            sources.append(replace(source, ids=(*ids[: end - surplus], *ids[end:]), truncated=surplus))
         else:
             raise InputTooLongError(index, len(ids), max_length)
     return sources
 
 
-def listed(texts: Iterable[str]) -> list[str]:
+def as_sources(tokenizer: Tokenizer, texts: Sequence[str | Source]) -> list[Source]:
+    """Return texts with their token ids, of which those that are strings are encoded.
+
+    Raises:
+        InputError: a text is neither, or not valid Unicode.
+    """
+    strings = [text for text in texts if not isinstance(text, Source)]
+    for index, text in enumerate(strings):
+        if not isinstance(text, str):
+            raise InputError(index, f"must be a string, but is {text!r}.")
+    encoded = iter(tokenizer.encode_batch(strings, special_tokens=True) if strings else ())
+    return [text if isinstance(text, Source) else Source(text, tuple(next(encoded))) for text in texts]
+
+
+def listed(texts: Iterable[str | Source]) -> list[str | Source]:
     """Return texts as a list; see :func:`refuse_string`."""
     refuse_string(texts)
     return list(texts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from edgeformer_runtime.errors import InputError, StoppedError
@@ -30,7 +30,7 @@ class TextHypothesis:
     token_scores: tuple[float, ...] | None = None
     """Log-probability of each token, and of the end token if there is one; 0 for the tokens of a target prefix.
     ``None`` if they were not requested."""
-    attention: Attention | None = None
+    attention: Attention | None = field(default=None, compare=False)
     """Attention weights, if they were requested."""
 
     @property

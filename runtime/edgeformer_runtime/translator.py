@@ -22,6 +22,7 @@ from edgeformer_runtime.engine.cpus import divide_cpus
 from edgeformer_runtime.engine.session import BundleSession, chosen_engine, open_session
 from edgeformer_runtime.errors import InputError
 from edgeformer_runtime.limits import MAX_OPTION, MAX_THREADS, MAX_WORKERS
+from edgeformer_runtime.models.names import opened_bundle
 from edgeformer_runtime.scores import Score, score_targets
 from edgeformer_runtime.sentences import Sentences, stops_of
 from edgeformer_runtime.source import OnError, Source, encode_sources, listed, refuse_string
@@ -29,7 +30,6 @@ from edgeformer_runtime.target import with_ids
 from edgeformer_runtime.token_stream import TokenStep, token_steps
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translation import Translation
-from edgeformer_runtime.workspace.names import opened_bundle
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # whose default makes `Translator` short for `Translator[BundleSession]`
@@ -184,7 +184,7 @@ class Translator(Generic[SessionT_co]):
         """
         return with_ids(self.target_tokenizer, changed(self.defaults if options is None else options, changes))
 
-    def encode(self, texts: Iterable[str], *, max_length: int | None = None) -> list[Source]:
+    def encode(self, texts: Iterable[str | Source], *, max_length: int | None = None) -> list[Source]:
         """Encode texts to the token ids that the model reads; see
         :func:`~edgeformer_runtime.source.encode_sources`.
 
@@ -196,7 +196,7 @@ class Translator(Generic[SessionT_co]):
 
     def translate(
         self,
-        texts: Iterable[str],
+        texts: Iterable[str | Source],
         options: DecodeOptions | None = None,
         *,
         target_prefix: str | Sequence[TokensOrText | None] | None = None,
@@ -210,7 +210,7 @@ class Translator(Generic[SessionT_co]):
         """Translate texts. Each translation is independent of the other texts in the call.
 
         Args:
-            texts: sentences; the translation of a blank sentence is empty.
+            texts: sentences, or all of them encoded, see :meth:`encode`; the translation of a blank sentence is empty.
             options: decoding options; ``None`` uses the defaults.
             target_prefix: what each translation begins with: one string for all texts, or a list with one entry per
                 text: text, which the target tokenizer encodes, a list of tokens or token ids, or ``None``. The prefix
@@ -288,7 +288,7 @@ class Translator(Generic[SessionT_co]):
 
     def translate_tokens(
         self,
-        text: str,
+        text: str | Source,
         options: DecodeOptions | None = None,
         *,
         target_prefix: TokensOrText | None = None,

@@ -22,7 +22,7 @@ from edgeformer.importers import run_folder
 from edgeformer.importers.downloads import Downloaded
 from edgeformer.run.folder import Run
 from edgeformer_runtime import Translator
-from edgeformer_runtime.workspace.names import named_models, user_folder
+from edgeformer_runtime.models.names import named_models, user_folder
 from tests.bundles import edit_manifest
 from tests.commands import error, run, succeeded
 from tests.importers.bergamot_models import bergamot_files

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,17 +45,16 @@ Defects = dict[tuple[str, str], str]
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    with serving(f"en-fr={COMMITTED / 'int8'}", request_seconds=10, suggestions=tmp_path / "suggestions") as client:
+def client() -> Iterator[Client]:
+    with serving(f"en-fr={COMMITTED / 'int8'}", request_seconds=10) as client:
         yield client
 
 
 def test_every_answer_is_as_documented(client: Client) -> None:
-    counts, defects = fuzz(client.url, max(100, cases(100, 100)))
+    counts, defects = fuzz(client.url, cases(30, 100))
     assert defects == {}
-    assert counts["POST /v1/translate", "200"] > 3
-    assert counts["POST /v1/translate", "400"] > 10
-    assert counts["POST /translate", "200"] > 1
+    assert min(counts["POST /v1/translate", status] for status in ("200", "400")) > 1
+    assert counts["POST /translate", "200"]
     assert {operation for operation, _ in counts} >= {"GET /health", "POST /detect"}
 
 
@@ -66,7 +64,7 @@ def test_internal_errors_and_insides_are_defects(client: Client, monkeypatch: py
 
     monkeypatch.setattr(Service, "translate", fail)
     monkeypatch.setattr("edgeformer_runtime.serve.languages.language_name", lambda code: "/tmp/secret")
-    _, defects = fuzz(client.url, 60)
+    _, defects = fuzz(client.url, 20)
     assert ("POST /v1/translate", "internal error") in defects
     assert ("GET /languages", "insides of the server: /tmp/") in defects
 

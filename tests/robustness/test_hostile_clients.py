@@ -19,7 +19,7 @@ import pytest
 from edgeformer_runtime.limits import MIB
 from tests.robustness.outcomes import memory_of
 from tests.runtime.serve.hostile_documents import REFUSED, SLOW, TRANSLATED
-from tests.runtime.serve.test_server import command, wait_until_ready
+from tests.runtime.serve.http import command
 from tests.runtime.test_workspace import bundle_between
 from tests.store import COMMITTED
 
@@ -60,8 +60,6 @@ Q = ('; name="q"', b"x")
 REQUESTS = {
     "one name again and again": http(b"{" + b",".join([b'"q":"a"'] * 100_000) + b"}"),
     "many names": http(json.dumps({str(number): 0 for number in range(60_000)}).encode()),
-    "UTF-16": http('{"q":"a"}'.encode("utf-16")),
-    "string without end": http(b'{"q":"' + b"a" * 500_000),
     "compressed zeros": http(gzip.compress(bytes(2**24)), "Content-Encoding: gzip"),
     "5,000 texts": asked(q=["a"] * 5000),
     "long language": asked(source="e" * 500_000),
@@ -71,7 +69,6 @@ REQUESTS = {
     ),
     "long text": asked(q="a dog " * 150_000),
     "long word": asked(q="a" * 900_000),
-    "line ends": asked(q="\n" * 400_000),
     "marks": asked(q="a" + "\u0301\u0489" * 4000),
     "directions": asked(q="\u202e\u2066\u200f" * 3000),
     "families": asked(q="👨‍👩‍👧‍👦" * 1000),
@@ -79,8 +76,6 @@ REQUESTS = {
     "brackets": asked(q="<" * 9000, format="html"),
     "entities": asked(q="&#x110000;&amp" * 600, format="html"),
     "form without boundary": http(b"x", kind="multipart/form-data"),
-    "long boundary": form(boundary="b" * 60_000),
-    "form without end": form(Q, end=b""),
     "10,000 parts": form(*[Q] * 10_000),
     "long head of a part": form((f'; name="{"q" * 900_000}"', b"x")),
     "part without name": form(("", b"x")),
@@ -89,15 +84,8 @@ REQUESTS = {
     "broken escapes": http(b"q=%zz%f&source=%&target=%ff", kind="application/x-www-form-urlencoded"),
     "long address": http(to="GET /" + "a" * 100_000),
     "header with zeros": http(b"{}", "X: \0"),
-    "folded header": http(b"{}", "X: a\r\n b: c"),
-    "chunk beyond all": b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + b"f" * 40 + b"\r\n",
-    "unknown version": b"GET / HTTP/9.9\r\n\r\n",
-    "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    "noise": bytes(range(256)) * 400,
     "other method": http(b"{}", to="TRACE /translate"),
-    "file that needs no translation": http(
-        json.dumps({"q": "7" * 900_000, "source": "en", "target": "en"}).encode(), to="POST /translate"
-    ),
+    "folded header": http(b"{}", "X: a\r\n b: c"),
     **{
         name: upload(make(), f"a.{suffix}")
         for name, (suffix, make) in {**REFUSED, **TRANSLATED}.items()
@@ -127,9 +115,8 @@ def translations(port: int, stop: Event) -> Iterator[int]:
 @pytest.mark.slow
 def test_hostile_clients_leave_a_server_that_answers_another(tmp_path: Path) -> None:
     bundle, stop = bundle_between(COMMITTED / "int8", tmp_path, "en-fr", "en", "fr"), Event()
-    with command(bundle, "--char-limit", "10000", "--no-log") as (process, url, _):
-        wait_until_ready(url)
-        port = int(url.rpartition(":")[2])
+    with command(bundle, "--char-limit", "10000", "--no-log") as (process, client, _):
+        port = int(client.url.rpartition(":")[2])
         with ThreadPoolExecutor(CLIENTS) as clients, ThreadPoolExecutor(1) as other:
             another = other.submit(lambda: Counter(translations(port, stop)))
             answers = {name: clients.submit(status_of, port, request) for name, request in REQUESTS.items()}

@@ -14,7 +14,7 @@ import pytest
 from edgeformer.cli import main
 from edgeformer_runtime import BundleError, Translator
 from edgeformer_runtime.cli.options import BundlePath
-from edgeformer_runtime.workspace.names import find_bundle, model_folders, named_models, user_folder
+from edgeformer_runtime.models.names import find_bundle, model_folders, named_models, user_folder
 from edgeformer_runtime.workspace.workspace import Workspace
 from tests.commands import error, run
 from tests.runtime.test_workspace import bundle_between
@@ -54,7 +54,7 @@ def test_what_is_listed_is_what_is_served_and_found(folders: tuple[Path, Path], 
     bundle_between(small_bundle, second, ".hidden", "es", "en")
     bundle_between(small_bundle, second, "broken", "it", "en")
     for folder in folders:
-        served = [(model.name, model.path) for model in Workspace({}, folder=folder).models()]
+        served = [(model.name, model.path) for model in Workspace({}, folder=folder).catalog().models]
         assert [(model.name, model.path) for model in named_models([folder])] == served
     assert [model.name for model in named_models([second])] == ["broken", "de-en", "en-fr"]
     assert find_bundle(".hidden") == Path(".hidden")
@@ -173,7 +173,7 @@ def test_a_model_is_removed(folders: tuple[Path, Path], small_bundle: Path) -> N
 
 def test_a_workspace_takes_names(folders: tuple[Path, Path]) -> None:
     workspace = Workspace.of(["de-en", "en-fr"])
-    assert [model.name for model in workspace.models()] == ["de-en", "en-fr"]
+    assert [model.name for model in workspace.catalog().models] == ["de-en", "en-fr"]
 
 
 def test_without_models_there_is_nothing_to_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,9 @@ import pytest
 from edgeformer_runtime import BundleError, EdgeformerError, OptionError, SessionError, Translator
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.errors import ConfigError, DeviceError
-from edgeformer_runtime.workspace.model import read_model
-from edgeformer_runtime.workspace.workspace import Hop, Workspace
+from edgeformer_runtime.models.model import read_model
+from edgeformer_runtime.workspace.catalog import Hop
+from edgeformer_runtime.workspace.workspace import Workspace
 from tests.bundles import edit_manifest
 
 TEXT = "The old dog runs."
@@ -44,26 +45,26 @@ def folder(small_bundle: Path, tmp_path: Path) -> Path:
 
 def test_pairs_are_found_directly_and_through_a_third_language(folder: Path) -> None:
     models = workspace({}, folder=folder)
-    assert [model.name for model in models.models()] == ["de-en", "en-es", "en-fr"]
-    assert models.route("en", "fr") == (Hop("en-fr", "en", "fr"),)
-    assert models.route("de", "es") == (Hop("de-en", "de", "en"), Hop("en-es", "en", "es"))
-    assert models.targets("de") == ["en", "es", "fr"]
-    assert models.targets("en") == ["es", "fr"]
-    assert models.targets("fr") == []
+    assert [model.name for model in models.catalog().models] == ["de-en", "en-es", "en-fr"]
+    assert models.catalog().route("en", "fr") == (Hop("en-fr", "en", "fr"),)
+    assert models.catalog().route("de", "es") == (Hop("de-en", "de", "en"), Hop("en-es", "en", "es"))
+    assert models.catalog().targets_of("de") == ["en", "es", "fr"]
+    assert models.catalog().targets_of("en") == ["es", "fr"]
+    assert models.catalog().targets_of("fr") == []
     with pytest.raises(OptionError, match="No model translates from `fr` to `de`"):
-        models.route("fr", "de")
+        models.catalog().route("fr", "de")
 
 
 def test_english_is_the_preferred_third_language(small_bundle: Path, tmp_path: Path) -> None:
     names = ("de-da", "da-fr", "de-en", "en-fr")
     paths = {name: bundle_between(small_bundle, tmp_path, name, *name.split("-")) for name in names}
-    assert workspace(paths).route("de", "fr")[0].target == "en"
-    assert workspace({name: paths[name] for name in names[:2]}).route("de", "fr")[0].target == "da"
+    assert workspace(paths).catalog().route("de", "fr")[0].target == "en"
+    assert workspace({name: paths[name] for name in names[:2]}).catalog().route("de", "fr")[0].target == "da"
 
 
 def test_languages_of_a_bundle_without_any_come_from_its_name(small_bundle: Path, tmp_path: Path) -> None:
     path = bundle_between(small_bundle, tmp_path, "bundle", "", "")
-    assert workspace({"en-fr": path}).route("en", "fr") == (Hop("en-fr", "en", "fr"),)
+    assert workspace({"en-fr": path}).catalog().route("en", "fr") == (Hop("en-fr", "en", "fr"),)
 
 
 def test_a_model_with_several_languages_translates_between_all(small_bundle: Path, tmp_path: Path) -> None:
@@ -71,14 +72,14 @@ def test_a_model_with_several_languages_translates_between_all(small_bundle: Pat
     languages = {"languages": {"en": "a", "fr": "b", "de": "c"}, "source_prefix": ["{source_language}"]}
     edit_manifest(path, lambda tree: tree.update(text=languages | {"target_prefix": ["{target_language}"]}))
     models = workspace({"many": path})
-    assert models.targets("fr") == ["de", "en"]
-    assert models.route("fr", "de") == (Hop("many", "fr", "de"),)
+    assert models.catalog().targets_of("fr") == ["de", "en"]
+    assert models.catalog().route("fr", "de") == (Hop("many", "fr", "de"),)
 
 
 def test_arguments_name_bundles_or_a_folder_of_them(folder: Path) -> None:
     models = Workspace.of([f"mine={folder / 'en-fr'}", str(folder / "de-en")])
-    assert [model.name for model in models.models()] == ["mine", "de-en"]
-    assert len(Workspace.of([str(folder)]).models()) == 3
+    assert [model.name for model in models.catalog().models] == ["mine", "de-en"]
+    assert len(Workspace.of([str(folder)]).catalog().models) == 3
     with pytest.raises(ConfigError, match="Two bundles have the name `en-fr`"):
         Workspace.of([str(folder / "en-fr"), f"en-fr={folder / 'en-es'}"])
     with pytest.raises(ConfigError, match="Give one folder of bundles"):
@@ -90,7 +91,7 @@ def test_arguments_name_bundles_or_a_folder_of_them(folder: Path) -> None:
 
 
 def test_the_least_recently_used_bundle_is_closed_first(folder: Path) -> None:
-    one = sum(entry.size for entry in workspace({}, folder=folder).model("en-fr").manifest.files.values())
+    one = sum(entry.size for entry in workspace({}, folder=folder).catalog().model("en-fr").manifest.files.values())
     models = workspace({}, folder=folder, memory=2 * one + one // 2)
     for name in ("de-en", "en-fr", "de-en", "en-es"):
         with models.lease(name) as translator:
@@ -156,7 +157,7 @@ def test_a_replaced_bundle_is_reloaded_while_the_old_one_finishes(
         assert old.translate([TEXT])[0].text
     with pytest.raises(SessionError):
         old.translate([TEXT])
-    assert models.targets("en") == ["de"]
+    assert models.catalog().targets_of("en") == ["de"]
 
 
 def test_a_damaged_replacement_leaves_the_old_bundle_in_use(small_bundle: Path, path: Path, tmp_path: Path) -> None:
@@ -168,7 +169,7 @@ def test_a_damaged_replacement_leaves_the_old_bundle_in_use(small_bundle: Path, 
     replace_bundle(path, damaged)
     with models.lease("bundle") as translator:
         assert translator is old
-    assert not models.is_open(models.model("bundle"))
+    assert not models.is_open(models.catalog().model("bundle"))
     replace_bundle(path, bundle_between(small_bundle, tmp_path, "newer", "en", "fr"))
     with models.lease("bundle") as translator:
         assert translator is not old
@@ -188,17 +189,17 @@ def test_a_bundle_that_cannot_be_opened_is_an_error_of_its_own(folder: Path) -> 
 def test_bundles_that_appear_and_disappear_are_noticed(folder: Path, small_bundle: Path) -> None:
     models = workspace({}, folder=folder)
     bundle_between(small_bundle, folder, "en-it", "en", "it")
-    assert "it" in models.targets("en")
+    assert "it" in models.catalog().targets_of("en")
     shutil.rmtree(folder / "en-fr")
-    assert models.targets("en") == ["es", "it"]
+    assert models.catalog().targets_of("en") == ["es", "it"]
 
 
 def test_a_folder_that_is_gone_has_no_bundles(folder: Path) -> None:
     models = workspace({}, folder=folder)
     folder.rename(folder.with_name("elsewhere"))
-    assert models.models() == []
+    assert models.catalog().models == ()
     folder.with_name("elsewhere").rename(folder)
-    assert len(models.models()) == 3
+    assert len(models.catalog().models) == 3
 
 
 class Opener:
@@ -264,7 +265,7 @@ def test_a_removed_bundle_is_closed(folder: Path) -> None:
     with models.lease("de-en") as used:
         shutil.rmtree(folder / "de-en")
         shutil.rmtree(folder / "en-fr")
-        assert [model.name for model in models.models()] == ["en-es"]
+        assert [model.name for model in models.catalog().models] == ["en-es"]
         assert set(models.open_models) == {"en-es"}
         with pytest.raises(SessionError):
             idle.translate([TEXT])
@@ -275,16 +276,16 @@ def test_a_removed_bundle_is_closed(folder: Path) -> None:
 
 def test_a_model_is_open_if_what_is_open_is_what_is_on_disk(small_bundle: Path, path: Path, tmp_path: Path) -> None:
     models = workspace({"bundle": path})
-    assert not models.is_open(models.model("bundle"))
+    assert not models.is_open(models.catalog().model("bundle"))
     with models.lease("bundle"):
-        assert models.is_open(models.model("bundle"))
-    assert models.is_open(models.model("bundle"))
+        assert models.is_open(models.catalog().model("bundle"))
+    assert models.is_open(models.catalog().model("bundle"))
     replace_bundle(path, bundle_between(small_bundle, tmp_path, "new", "en", "fr"))
-    assert not models.is_open(models.model("bundle"))
+    assert not models.is_open(models.catalog().model("bundle"))
     with models.lease("bundle"):
-        assert models.is_open(models.model("bundle"))
+        assert models.is_open(models.catalog().model("bundle"))
     models.close()
-    assert not models.is_open(models.model("bundle"))
+    assert not models.is_open(models.catalog().model("bundle"))
 
 
 def test_translators_are_closed_with_the_workspace(folder: Path) -> None:

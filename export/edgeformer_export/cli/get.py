@@ -15,7 +15,7 @@ from edgeformer_runtime.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from edgeformer_export.get import Cost
-    from edgeformer_runtime.workspace.model import Model
+    from edgeformer_runtime.models.model import Model
 
 
 @click.command()
@@ -72,7 +72,7 @@ def get(as_json: bool, **wanted: Any) -> None:
 
 def _print(model: Model, cost: Cost | None) -> None:
     from edgeformer_runtime.cli.output import console, human_bytes, table
-    from edgeformer_runtime.workspace.names import find_bundle
+    from edgeformer_runtime.models.names import find_bundle
 
     manifest, origin, sample = model.manifest, model.origin, [] if cost is None else cost.sample
     shortlist = ", with a shortlist" if manifest.shortlist is not None else ""

@@ -100,7 +100,7 @@ class BundlePath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """See :meth:`click.ParamType.convert`."""
-        from edgeformer_runtime.workspace.names import find_bundle
+        from edgeformer_runtime.models.names import find_bundle
 
         return find_bundle(os.fsdecode(super().convert(value, param, ctx)))
 

@@ -84,15 +84,15 @@ def serve(bundles: tuple[str, ...], server: dict[str, Any], batch: dict[str, Any
       edgeformer serve
       edgeformer serve bundle
       edgeformer serve bundles/ --memory 1G --req-limit 60
-      edgeformer serve en-fr=exports/7 de-en=exports/9 --host 0.0.0.0 --workers 2
+      edgeformer serve en-fr=exports/7 de-en=exports/9 --host 0.0.0.0
     """
     try:
         from edgeformer_runtime.serve.app import make_workspace
         from edgeformer_runtime.serve.server import bind, serve
     except ModuleNotFoundError as error:
         raise click.ClickException(missing_package("This command", error.name, "serve")) from None
+    from edgeformer_runtime.models.names import named_models
     from edgeformer_runtime.serve.access import Access
-    from edgeformer_runtime.workspace.names import named_models
 
     bundles = bundles or tuple(f"{model.name}={model.path}" for model in named_models())
     if not bundles:
@@ -111,31 +111,21 @@ def _check(settings: ServeSettings, workspace: Workspace) -> None:
     """Find mistakes that would otherwise be errors of requests.
 
     Raises:
-        EdgeformerError: a device, a key, an address or a file cannot be used, or a bundle is not trusted.
+        EdgeformerError: a device or a key cannot be used, or a bundle is not trusted.
     """
     from edgeformer_runtime.bundle.open import check_trust
-    from edgeformer_runtime.engine.cpus import available_cpus
     from edgeformer_runtime.engine.onnx_session import checked_device
 
     checked_device(settings.device)
-    for model in workspace.models() if settings.trusted_keys else ():
+    for model in workspace.catalog().models if settings.trusted_keys else ():
         check_trust(model.path, settings.trusted_keys)
-    if settings.suggestions is not None:
-        try:
-            settings.suggestions.open("ab").close()
-        except OSError as error:
-            raise ConfigError(
-                f"Suggestions cannot be written to `{settings.suggestions}` ({error.strerror})."
-            ) from None
-    if settings.workers > (cpus := available_cpus()):
-        echo(f"Note: there are more workers than CPUs ({settings.workers} and {cpus}).", err=True)
 
 
 def _announce(workspace: Workspace, address: str, page: bool) -> None:
     """Print where the server is, what it translates, and what to try."""
     echo(f"Serving at {address}")
     pairs: list[tuple[str, str]] = []
-    for model in workspace.models():
+    for model in workspace.catalog().models:
         pair = f"{', '.join(sorted(model.sources)) or '?'} -> {', '.join(sorted(model.targets)) or '?'}"
         own = list(product(sorted(model.sources), sorted(model.targets)))
         note = "; used only if a request names it" if set(own) <= set(pairs) else ""

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from pathlib import Path
-from tempfile import gettempdir
+from contextlib import asynccontextmanager
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Router
+from starlette.routing import Route, Router
 
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
-from edgeformer_runtime.files import temporary
 from edgeformer_runtime.serve.access import Access
-from edgeformer_runtime.serve.api import files, libretranslate, openapi, page, v1
-from edgeformer_runtime.serve.api.openapi import Operation
+from edgeformer_runtime.serve.api import files, libretranslate, page, v1
 from edgeformer_runtime.serve.api.types import Status
-from edgeformer_runtime.serve.context import Context, bearer_token, client_of, context_of
+from edgeformer_runtime.serve.context import ServerContext, bearer_token, client_of, context_of
 from edgeformer_runtime.serve.errors import json_response
-from edgeformer_runtime.serve.files.stored_files import StoredFiles
+from edgeformer_runtime.serve.files.file_store import FileStore, own_folder
 from edgeformer_runtime.serve.metrics import CONTENT_TYPE, Metrics
-from edgeformer_runtime.serve.middleware import Shell
+from edgeformer_runtime.serve.middleware import RequestMiddleware
 from edgeformer_runtime.serve.service import Service
 from edgeformer_runtime.serve.settings import ServeSettings
 from edgeformer_runtime.translator import Translator
@@ -39,10 +35,10 @@ def make_workspace(settings: ServeSettings) -> Workspace:
     Raises:
         EdgeformerError: see :class:`Workspace`.
     """
-    cpus = available_cpus() // (settings.workers * settings.batch.parallel)
+    cpus = available_cpus() // settings.batch.parallel
 
     def open_translator(bundle: Bundle) -> Translator:
-        most = min(cpus, 1 + ENGINE_THREADS // max(1, len(workspace.models())))
+        most = min(cpus, 1 + ENGINE_THREADS // max(1, len(workspace.catalog().models)))
         threads = settings.threads or useful_threads(bundle.nbytes, most)
         return Translator.open(bundle, device=settings.device, threads=threads)
 
@@ -55,15 +51,15 @@ def make_workspace(settings: ServeSettings) -> Workspace:
     return workspace
 
 
-def make_context(settings: ServeSettings) -> Context:
+def make_context(settings: ServeSettings) -> ServerContext:
     """Make what the endpoints share.
 
     Raises:
         EdgeformerError: a bundle or the API keys cannot be read.
     """
     metrics = Metrics()
-    service = Service(make_workspace(settings), settings, report=metrics.add_batch, watch=metrics.set_queue)
-    return Context(settings, service, Access.of(settings.api_keys, settings.rate_limit), metrics)
+    service = Service(make_workspace(settings), settings, report=metrics.add_batch)
+    return ServerContext(settings, service, Access.of(settings.api_keys, settings.rate_limit), metrics)
 
 
 async def health(request: Request) -> Response:
@@ -82,38 +78,36 @@ async def metrics(request: Request) -> Response:
     context = context_of(request)
     if token := context.settings.metrics_token:
         context.access.check_token(bearer_token(request), token, client_of(request))
-    return Response(await asyncio.to_thread(context.metrics.text), headers={"Content-Type": CONTENT_TYPE})
+    text = await asyncio.to_thread(lambda: context.metrics.text(context.service.queue_lengths()))
+    return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
 
-OPERATIONS = [
-    *libretranslate.OPERATIONS,
-    *files.OPERATIONS,
-    *v1.OPERATIONS,
-    Operation("GET", "/health", health, Status, errors=()),
-    Operation("GET", "/ready", ready, Status, errors=(503,), failure=Status),
-    Operation("GET", "/metrics", metrics, errors=(401,), examples={"text/plain": ""}),
+ROUTES = [
+    *libretranslate.ROUTES,
+    *files.ROUTES,
+    *v1.ROUTES,
+    Route("/health", health, methods=["GET"]),
+    Route("/ready", ready, methods=["GET"]),
+    Route("/metrics", metrics, methods=["GET"]),
 ]
+"""The endpoints of the APIs."""
 
 
-def own_folder() -> AbstractContextManager[Path]:
-    """A temporary folder of this server. Those of servers that were killed are removed."""
-    return temporary(Path(gettempdir()) / "edgeformer-serve", lambda path: path.mkdir(mode=0o700))
-
-
-def make_app(context: Context) -> Shell:
+def make_app(context: ServerContext) -> RequestMiddleware:
     """Make the application."""
 
     @asynccontextmanager
     async def lifespan(app: object) -> AsyncIterator[None]:
         settings = context.settings
-        with own_folder() if settings.files_folder is None else nullcontext(settings.files_folder) as folder:
+        with own_folder() as folder:
             if settings.files:
-                context.files = StoredFiles(folder, settings.files_quota, settings.client_files_quota)
+                context.files = FileStore(folder, settings.files_quota, settings.client_files_quota)
                 removal = asyncio.create_task(context.files.remove_old())
             yield
             if settings.files:
                 removal.cancel()
             await asyncio.to_thread(context.service.close)
 
-    pages = page.ROUTES if context.settings.page else []
-    return Shell(Router([*openapi.routes(OPERATIONS), *pages], lifespan=lifespan), context)
+    return RequestMiddleware(
+        Router([*ROUTES, *page.routes(has_page=context.settings.page)], lifespan=lifespan), context
+    )

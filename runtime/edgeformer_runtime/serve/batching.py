@@ -12,7 +12,6 @@ other for long, whatever their sentences are:
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections import deque
@@ -20,26 +19,25 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from threading import Condition
-from typing import Self, TypeVar
+from typing import Self
 
 from edgeformer_runtime.decoding.batching import MAX_ROWS
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import length_limit
 from edgeformer_runtime.errors import EdgeformerError
+from edgeformer_runtime.serve.fair_semaphore import FairSemaphore
 from edgeformer_runtime.serve.settings import BatchLimits
-from edgeformer_runtime.serve.turns import Turns
+from edgeformer_runtime.source import Source
 from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import Translator
-
-Measured = TypeVar("Measured")
 
 TURN = 0.01
 """Seconds after which a batch lets others go on: a step or two of a large one, or all of a few short sentences."""
 PATIENCE = 512
-"""Rows of decoder steps of a batch for which sentences like its own wait rather than begin beside it: all steps of 16
-short sentences. Under load, batches are therefore as large as they can be."""
+"""Rows of decoder steps after which similar sentences no longer wait for a batch to end, but begin beside it: all steps
+of 16 short sentences. Under load, batches are therefore as large as they can be."""
 ALIKE = 2
 """Sentences are translated together if none may take more than this many times the positions of another, so that a
 short one does not step as slowly as long ones do."""
@@ -70,8 +68,8 @@ class ClosedError(EdgeformerError):
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What the sentences of one batch share."""
+class BatchSettings:
+    """Model, languages and options, which the sentences of one batch share."""
 
     translator: Translator
     """The model, which whoever submits sentences leases until they are translated."""
@@ -82,7 +80,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class BatchReport:
-    """What one batch took, for measurements."""
+    """Sizes and times of one batch, for measurements."""
 
     model: str
     sentences: int
@@ -95,44 +93,80 @@ class BatchReport:
 
 
 @dataclass(eq=False)
-class Ticket:
-    """A request in a queue, from before its sentences are known until they are translated. Leaving its ``with``
-    statement gives up what is not translated yet."""
+class Submission:
+    """Sentences of a request that are translated together, and what has become of them."""
 
-    expected: int
-    """Approximate number of sentences."""
-    sentences: Sequence[str] = ()
-    setting: Setting | None = None
-    """``None`` until the sentences are known."""
-    positions: Sequence[int] = ()
+    sentences: Sequence[Source]
+    setting: BatchSettings
+    positions: Sequence[int]
     """The most positions that each sentence may take."""
     future: Future[list[Translation]] = field(default_factory=Future)
     arrived: float = field(default_factory=time.monotonic)
     taken: int = 0
+    """Number of sentences that are in batches or translated; the others wait."""
     batches: int = 0
-    """Number of batches in progress that have sentences of the request."""
+    """Number of batches in progress that have some of the sentences."""
     done: dict[int, Translation] = field(default_factory=dict)
     """Translations by the position of the sentence."""
 
     @property
     def waiting(self) -> int:
-        """Number of sentences that wait, as far as they are known."""
+        """Number of sentences that wait."""
         return len(self.sentences) - self.taken
+
+
+class Ticket:
+    """The place of a request in a queue, from before its sentences are known until it is answered. Leaving its ``with``
+    statement gives up what is not translated yet.
+
+    Args:
+        queue: the queue.
+        expected: approximate number of sentences.
+    """
+
+    def __init__(self, queue: Batcher, expected: int) -> None:
+        self._queue, self._expected = queue, expected
+        self.submission: Submission | None = None
+        """What was submitted last; ``None`` until the sentences are known."""
+
+    @property
+    def waiting(self) -> int:
+        """Number of sentences that wait, as far as they are known."""
+        return self.submission.waiting if self.submission else 0
 
     @property
     def held(self) -> int:
         """Number of sentences that wait or are expected."""
-        return self.expected if self.setting is None else self.waiting
+        return self.submission.waiting if self.submission else self._expected
+
+    def submit(self, sentences: Sequence[Source], setting: BatchSettings) -> Future[list[Translation]]:
+        """Queue sentences; further ones when these are translated.
+
+        Args:
+            sentences: sentences to translate, with their token ids.
+            setting: how to translate them.
+
+        Returns:
+            Their translations, in order: ids, scores and, where wanted, attention; sentences that cannot be translated
+            have an error. If it is canceled, as it is
+            when the request leaves the queue, sentences that still wait are dropped, and those being translated are
+            given up.
+
+        Raises:
+            ClosedError: the queue is closed.
+        """
+        positions = most_positions(setting.translator, sentences, setting.decoding)
+        return self._queue.begin(self, Submission(sentences, setting, positions))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.future.cancel()
+        self._queue.leave(self)
 
 
-Part = tuple[Ticket, range]
-"""Positions of successive sentences of one ticket within a batch."""
+Part = tuple[Submission, range]
+"""Positions of successive sentences of one request within a batch."""
 
 
 @dataclass(eq=False)
@@ -144,10 +178,10 @@ class Batch:
     """Rows of its decoder steps so far."""
     turn_began: float = field(default_factory=time.monotonic)
 
-    @property
+    @cached_property
     def positions(self) -> list[int]:
         """The most positions that each of its sentences may take."""
-        return [ticket.positions[at] for ticket, part in self.parts for at in part]
+        return [submission.positions[index] for submission, part in self.parts for index in part]
 
 
 class Batcher:
@@ -157,7 +191,6 @@ class Batcher:
         model: its name.
         limits: sizes of batches and of the queue.
         report: called after each batch, in one of the threads.
-        watch: called with the number of sentences that wait, whenever it changes.
         threads: threads that may be shared with other models; its own by default.
     """
 
@@ -166,17 +199,16 @@ class Batcher:
         model: str,
         limits: BatchLimits = BatchLimits(),  # noqa: B008, is frozen
         report: Callable[[BatchReport], object] = lambda report: None,
-        watch: Callable[[int], object] = lambda length: None,
         threads: ThreadPoolExecutor | None = None,
     ) -> None:
-        self._model, self._limits, self._report, self._watch = model, limits, report, watch
-        self._tickets: dict[Future[list[Translation]], Ticket] = {}
-        """Requests whose sentences wait or are expected, by their futures, in the order of their turns."""
+        self._model, self._limits, self._report = model, limits, report
+        self._tickets: dict[Ticket, None] = {}
+        """Requests in the order of their turns."""
         self._changed = Condition()
         self._is_closed = False
         self._is_shared = True
         """Whether the last batch was of several requests."""
-        self._turns = Turns(limits.parallel)
+        self._semaphore = FairSemaphore(limits.parallel)
         self._begun: list[Batch] = []
         """Batches in progress."""
         self._is_beginning = False
@@ -206,7 +238,7 @@ class Batcher:
         """
         most = self._limits.max_sentences
         with self._changed:
-            sizes = [ticket.held for ticket in self._tickets.values()]
+            sizes = [ticket.held for ticket in self._tickets]
             held = sum(min(size, most) for size in sizes)
             if not held and not self._begun:
                 self._busy_since = time.monotonic()
@@ -215,55 +247,30 @@ class Batcher:
             before = sum(min(size, count) for size in sizes)  # since requests take turns
             if held >= self._limits.max_queue or (is_queue and before * each > WAIT_SHARE * seconds):
                 raise QueueFullError(min(60, max(1, round(sum(sizes) * each))))
-            return self._queued(count)
+            ticket = Ticket(self, min(count, most))
+            self._tickets[ticket] = None
+            return ticket
 
-    def admit_more(self) -> Ticket:
-        """Let into the queue again what was admitted before, in case sentences of it are translated again."""
-        with self._changed:
-            return self._queued(0)
-
-    def _queued(self, count: int) -> Ticket:
-        ticket = Ticket(min(count, self._limits.max_sentences))
-        self._tickets[ticket.future] = ticket
-        ticket.future.add_done_callback(self._leave)
-        return ticket
-
-    def _leave(self, future: Future[list[Translation]]) -> None:
-        """Forget what still waits of a request that is translated, has failed, or was given up."""
-        with self._changed:
-            if self._tickets.pop(future, None):
-                self._changed.notify_all()
-                self._measure()
-
-    def submit(
-        self, sentences: Sequence[str], setting: Setting, ticket: Ticket | None = None
-    ) -> Future[list[Translation]]:
-        """Queue sentences.
-
-        Args:
-            sentences: sentences to translate.
-            setting: how to translate them.
-            ticket: what :meth:`admit` or :meth:`admit_more` returned; :meth:`admit` is called otherwise.
-
-        Returns:
-            Their translations, in order; sentences that cannot be translated have an error. If it is canceled,
-            sentences that still wait are dropped, and those being translated are given up.
-
-        Raises:
-            QueueFullError: too many sentences wait.
-            ClosedError: :meth:`close` was called.
-        """
-        ticket = ticket or self.admit(len(sentences))
-        positions = most_positions(setting.translator, sentences, setting.decoding)
+    def begin(self, ticket: Ticket, submission: Submission) -> Future[list[Translation]]:
+        """Queue what a request submits, unless it has left; see :meth:`Ticket.submit`."""
         with self._changed:
             if self._is_closed:
                 raise ClosedError("The server is shutting down.")
-            ticket.sentences, ticket.setting, ticket.positions = sentences, setting, positions
-            if not sentences:
-                ticket.future.set_result([])
-            self._measure()
+            ticket.submission = submission
+            if ticket not in self._tickets:
+                submission.future.cancel()
+            elif not submission.sentences:
+                submission.future.set_result([])
             self._begin_soon()
-        return ticket.future
+        return submission.future
+
+    def leave(self, ticket: Ticket) -> None:
+        """Forget a request, and what still waits of it."""
+        with self._changed:
+            self._tickets.pop(ticket, None)
+            if ticket.submission is not None:
+                ticket.submission.future.cancel()
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Finish what is queued."""
@@ -272,11 +279,8 @@ class Batcher:
             self._begin_soon()
             self._changed.wait_for(lambda: not (self._is_beginning or self._begun or self._waiting()))
 
-    def _measure(self) -> None:
-        _call(self._watch, self._waiting())
-
     def _waiting(self) -> int:
-        return sum(ticket.waiting for ticket in self._tickets.values())
+        return sum(ticket.waiting for ticket in self._tickets)
 
     def _begin_soon(self) -> None:
         """Have a thread begin a batch if one can begin. The lock must be held, after whatever may let one begin."""
@@ -288,21 +292,20 @@ class Batcher:
 
     def _work(self) -> None:
         """Take a turn and a batch, and translate it."""
-        self._turns.take(first=True)
+        self._semaphore.acquire(first=True)
         with self._changed:
             if self._is_shared and not self._begun:
                 self._changed.wait_for(self._is_full, timeout=self._limits.delay)
             self._is_beginning, ready = False, self._ready()
             if not ready:  # they were given up meanwhile
-                self._turns.give()
+                self._semaphore.release()
                 self._changed.notify_all()
                 return
             batch = Batch(self._parts(ready))
             self._is_shared = len(batch.parts) > 1
             self._begun.append(batch)
-            for ticket, _ in batch.parts:
-                ticket.batches += 1
-            self._measure()
+            for submission, _ in batch.parts:
+                submission.batches += 1
             self._begin_soon()
         try:
             self._translate(batch)
@@ -314,75 +317,72 @@ class Batcher:
 
     def _end(self, batch: Batch) -> None:
         """End a batch, and count its sentences and its time, but not the time that others have counted before."""
-        self._turns.give()
+        self._semaphore.release()
         with self._changed:
             self._begun.remove(batch)
-            for ticket, _ in batch.parts:
-                ticket.batches -= 1
+            for submission, _ in batch.parts:
+                submission.batches -= 1
             since, self._busy_since = self._busy_since, time.monotonic()
             self._done = 0.8 * self._done + len(batch.positions)
             self._busy = 0.8 * self._busy + self._busy_since - since
             self._begin_soon()
 
-    def _ready(self) -> list[Ticket]:
-        """Requests of one setting with which a batch can begin, in the order of their turns."""
+    def _ready(self) -> list[Submission]:
+        """What can begin a batch, of one setting, in the order of its turns."""
         room = self._room()
         shortest = min((min(batch.positions) for batch in self._begun if batch.spent < PATIENCE), default=math.inf)
 
-        def may_begin(ticket: Ticket) -> bool:
-            needed = ticket.positions[ticket.taken]
+        def may_begin(submission: Submission) -> bool:
+            needed = submission.positions[submission.taken]
             if not self._begun:
                 return True
             if len(self._begun) < self._limits.parallel:
                 return needed <= room
-            return needed <= room and not ticket.batches and ALIKE * needed < shortest
+            return needed <= room and not submission.batches and ALIKE * needed < shortest
 
-        ready = [ticket for ticket in self._tickets.values() if ticket.waiting and may_begin(ticket)]
-        return [ticket for ticket in ready if ticket.setting == ready[0].setting]
+        waiting = [each for ticket in self._tickets if (each := ticket.submission) and each.waiting]
+        ready = [submission for submission in waiting if may_begin(submission)]
+        return [submission for submission in ready if submission.setting == ready[0].setting]
 
     def _room(self) -> int:
         """Positions that a batch may take."""
         return (self._limits.max_positions - sum(sum(batch.positions) for batch in self._begun)) // 2
 
-    def _parts(self, ready: Sequence[Ticket]) -> list[Part]:
-        """Take sentences in turn from all requests that are :meth:`_ready`, so that a long one does not hold up short
-        ones. Long requests then wait behind those of other settings."""
-        turns, room, setting = deque(ready), self._room(), ready[0].setting
-        assert setting is not None
-        most = min(self._limits.max_sentences, max(1, MAX_ROWS // setting.decoding.rows))
+    def _parts(self, ready: Sequence[Submission]) -> list[Part]:
+        """Take sentences in turn from all that are :meth:`_ready`, so that a long request does not hold up short ones.
+        Long requests then wait behind those of other settings."""
+        turns, room = deque(ready), self._room()
+        most = min(self._limits.max_sentences, max(1, MAX_ROWS // ready[0].setting.decoding.rows))
         least = largest = ready[0].positions[ready[0].taken]
-        first: dict[Ticket, int] = {}
+        first: dict[Submission, int] = {}
         count = 0
         while turns and count < most:
-            ticket = turns.popleft()
-            needed = ticket.positions[ticket.taken]
+            submission = turns.popleft()
+            needed = submission.positions[submission.taken]
             if max(largest, needed) > ALIKE * min(least, needed):
                 continue
             if count and needed > room:
                 break
             least, largest = min(least, needed), max(largest, needed)
-            first.setdefault(ticket, ticket.taken)
-            ticket.taken += 1
+            first.setdefault(submission, submission.taken)
+            submission.taken += 1
             count, room = count + 1, room - needed
-            if ticket.taken < len(ticket.sentences):
-                turns.append(ticket)
-        for ticket in [each for each in self._tickets.values() if each in first]:
-            del self._tickets[ticket.future]
-            if ticket.waiting:  # then its turn is the last
-                self._tickets[ticket.future] = ticket
-        return [(ticket, range(start, ticket.taken)) for ticket, start in first.items()]
+            if submission.waiting:
+                turns.append(submission)
+        for ticket in [each for each in self._tickets if each.submission in first]:  # their turns are the last now
+            self._tickets[ticket] = self._tickets.pop(ticket)
+        return [(submission, range(start, submission.taken)) for submission, start in first.items()]
 
     def _translate(self, batch: Batch) -> None:
         """Translate a batch; if that fails, each request alone, so that no request fails because of another. Requests
         that nobody waits for any more leave it at the next step."""
         setting, began = batch.parts[0][0].setting, time.monotonic()
-        assert setting is not None
-        owners = [(ticket, at) for ticket, part in batch.parts for at in part]
+        owners = [(submission, index) for submission, part in batch.parts for index in part]
         try:
             results = setting.translator.with_languages(setting.source, setting.target).translate(
-                [ticket.sentences[at] for ticket, at in owners],
+                [submission.sentences[index] for submission, index in owners],
                 replace(setting.decoding, max_batch_tokens=self._limits.max_positions),
-                cancel=[partial(self._is_gone, ticket, batch, setting.decoding.rows) for ticket, _ in owners],
+                cancel=[partial(self._is_gone, submission, batch, setting.decoding.rows) for submission, _ in owners],
                 done=lambda index, translation: self._add(*owners[index], translation),
                 on_error="return",
             )
@@ -396,51 +396,42 @@ class Batcher:
             return
         for owner, result in zip(owners, results, strict=True):
             self._add(*owner, result)
-        seconds = time.monotonic() - began
-        report = BatchReport(
-            self._model,
-            len(results),
-            len(batch.parts),
-            sum(len(result.source.ids) for result in results),
-            sum(len(hypothesis.ids) for result in results for hypothesis in result.hypotheses),
-            seconds,
-            began - min(ticket.arrived for ticket, _ in batch.parts),
+        self._report(
+            BatchReport(
+                self._model,
+                len(results),
+                len(batch.parts),
+                sum(len(result.source.ids) for result in results),
+                sum(len(hypothesis.ids) for result in results for hypothesis in result.hypotheses),
+                time.monotonic() - began,
+                began - min(submission.arrived for submission, _ in batch.parts),
+            )
         )
-        _call(self._report, report)
 
-    def _is_gone(self, ticket: Ticket, batch: Batch, rows: int) -> bool:
+    def _is_gone(self, submission: Submission, batch: Batch, rows: int) -> bool:
         """Whether nobody waits for a sentence any more, asked before each of its steps; others go on after a turn."""
         before, batch.spent = batch.spent, batch.spent + rows
         if before < PATIENCE <= batch.spent:
             with self._changed:
                 self._begin_soon()
         if time.monotonic() - batch.turn_began >= TURN:
-            self._turns.give_way()
+            self._semaphore.give_way()
             batch.turn_began = time.monotonic()
-        return ticket.future.done()
+        return submission.future.done()
 
-    def _add(self, ticket: Ticket, at: int, translation: Translation) -> None:
+    def _add(self, submission: Submission, index: int, translation: Translation) -> None:
         """Add a translation to a request, which may have it already."""
         with self._changed:  # another thread may have the rest of the request
-            ticket.done[at] = translation
-            is_complete = len(ticket.done) == len(ticket.sentences)
+            submission.done[index] = translation
+            is_complete = len(submission.done) == len(submission.sentences)
         if is_complete:
             with suppress(InvalidStateError):  # canceled in the meantime
-                ticket.future.set_result([ticket.done[at] for at in range(len(ticket.sentences))])
+                submission.future.set_result([submission.done[index] for index in range(len(submission.sentences))])
 
 
-def most_positions(translator: Translator, sentences: Sequence[str], options: DecodeOptions) -> list[int]:
+def most_positions(translator: Translator, sentences: Sequence[Source], options: DecodeOptions) -> list[int]:
     """The most positions that each sentence may take in encoder and decoder: :attr:`DecodeOptions.rows` for each source
     token and each token that may be written."""
     most = translator.session.max_source_length
-    counts = [len(ids) for ids in translator.source_tokenizer.encode_batch(sentences, special_tokens=True)]
+    counts = [len(sentence.ids) for sentence in sentences]
     return [options.rows * (min(count, most) + length_limit(translator.session, options, count)) for count in counts]
-
-
-def _call(measure: Callable[[Measured], object], value: Measured) -> None:
-    """Measure something. If that fails, the thread still has sentences to translate."""
-    try:
-        measure(value)
-    except Exception as error:
-        fields = {"error": type(error).__name__}
-        logging.getLogger("edgeformer.serve").error("not measured", extra={"fields": fields})

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from edgeformer_runtime.serve.access import Access, network
 from edgeformer_runtime.serve.errors import ApiError
-from edgeformer_runtime.serve.files.stored_files import StoredFiles
+from edgeformer_runtime.serve.files.file_store import FileStore
 from edgeformer_runtime.serve.metrics import Metrics
 from edgeformer_runtime.serve.service import Service
 from edgeformer_runtime.serve.settings import ServeSettings
@@ -22,26 +22,26 @@ LARGE_BODY = 16384
 
 
 @dataclass
-class Context:
-    """What the endpoints of a process share."""
+class ServerContext:
+    """Settings, service and state that all endpoints share."""
 
     settings: ServeSettings
     service: Service
     access: Access
     metrics: Metrics
-    files: StoredFiles | None = None
+    files: FileStore | None = None
     """Translated files; ``None`` if files are not translated."""
     is_draining: bool = False
     """Whether the server is shutting down."""
 
 
-def context_of(request: Request) -> Context:
+def context_of(request: Request) -> ServerContext:
     """The context of a request."""
-    context: Context = request.app.context
+    context: ServerContext = request.app.context
     return context
 
 
-async def finished(request: Request, work: Coroutine[Any, Any, Result], seconds: float) -> Result:
+async def run_while_connected(request: Request, work: Coroutine[Any, Any, Result], seconds: float) -> Result:
     """Wait for work, but no longer than the client does; work that is not finished is canceled.
 
     Raises:
@@ -71,7 +71,7 @@ async def finished(request: Request, work: Coroutine[Any, Any, Result], seconds:
         raise
 
 
-async def read_from(body: bytes, read: Callable[[bytes], Result]) -> Result:
+async def decode_body(body: bytes, read: Callable[[bytes], Result]) -> Result:
     """Read something from a body, a large one in a thread, so that other requests do not wait for it."""
     return await asyncio.to_thread(read, body) if len(body) > LARGE_BODY else read(body)
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from edgeformer_runtime.serve.batching import BatchReport
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-"""Environment variable that names the folder in which processes share their measurements."""
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -23,7 +20,7 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
-        gauge = partial(Gauge, registry=registry, multiprocess_mode="livesum")
+        gauge = partial(Gauge, registry=registry)
         self.requests = counter("edgeformer_requests", "Requests.", ["path", "status"])
         self.latency = histogram("edgeformer_request_seconds", "Time to answer a request.", ["path"], buckets=_SECONDS)
         self.in_flight = gauge("edgeformer_requests_in_flight", "Requests being answered.")
@@ -47,19 +44,12 @@ class Metrics:
         self.tokens.labels(report.model, "source").inc(report.source_tokens)
         self.tokens.labels(report.model, "target").inc(report.target_tokens)
 
-    def set_queue(self, model: str, length: int) -> None:
-        """Measure the length of a queue."""
-        self.queue.labels(model).set(length)
+    def text(self, queues: Mapping[str, int]) -> bytes:
+        """All measurements in Prometheus' text format.
 
-    def text(self) -> bytes:
-        """All measurements in Prometheus' text format; those of all processes if there are several."""
-        if os.environ.get(FOLDER_VARIABLE):
-            everything = CollectorRegistry()
-            MultiProcessCollector(everything)  # type: ignore[no-untyped-call]
-            return generate_latest(everything)
+        Args:
+            queues: number of sentences that wait for each model.
+        """
+        for model, length in queues.items():
+            self.queue.labels(model).set(length)
         return generate_latest(self.registry)
-
-
-def forget_process(number: int) -> None:
-    """Remove what a worker process that has ended measured at a moment; what it counted stays."""
-    mark_process_dead(number)  # type: ignore[no-untyped-call]

@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from edgeformer_runtime.serve.access import client_behind
 from edgeformer_runtime.serve.batching import ClosedError, QueueFullError
-from edgeformer_runtime.serve.context import Context
+from edgeformer_runtime.serve.context import ServerContext
 from edgeformer_runtime.serve.errors import LOG, ApiError, error_response, json_response
 from edgeformer_runtime.serve.protocol import LINGER_SECONDS
 
@@ -37,7 +37,7 @@ HELD_BODIES = 8
 """How many of the largest requests may be in memory or on the disk at a time."""
 
 
-class Shell:
+class RequestMiddleware:
     """The application: adds headers, answers ``OPTIONS`` and errors, limits requests, measures and logs.
 
     Args:
@@ -45,7 +45,7 @@ class Shell:
         context: what they share.
     """
 
-    def __init__(self, router: Router, context: Context) -> None:
+    def __init__(self, router: Router, context: ServerContext) -> None:
         self._router, self.context = router, context
         self._settings, self._metrics = context.settings, context.metrics
         self._paths = {route.path.partition("/{")[0] for route in router.routes if isinstance(route, Route)}
@@ -165,7 +165,7 @@ async def _answer_early(response: Response, receive: Receive, send: Send) -> Non
     await send({"type": "http.response.body"})
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """Formats a log record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -175,7 +175,7 @@ class JsonLines(logging.Formatter):
         return json.dumps(line | getattr(record, "fields", {}))  # ASCII: nothing that a terminal would act on
 
 
-class OncePerMinute(logging.Filter):
+class RepeatedMessageFilter(logging.Filter):
     """Drops messages that begin like one of the last minute."""
 
     def __init__(self) -> None:
@@ -194,11 +194,11 @@ class OncePerMinute(logging.Filter):
 def log_to_stderr() -> None:
     """Write the server's log to standard error."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonFormatter())
     logging.getLogger("python_multipart").addHandler(logging.NullHandler())  # the client is told what is wrong
     levels = {"edgeformer.serve": logging.INFO, "uvicorn.error": logging.ERROR, "asyncio": logging.ERROR}
     for name, level in levels.items():
         log = logging.getLogger(name)
         log.handlers, log.propagate = [handler], False
         log.setLevel(level)
-    logging.getLogger("asyncio").addFilter(OncePerMinute())
+    logging.getLogger("asyncio").addFilter(RepeatedMessageFilter())

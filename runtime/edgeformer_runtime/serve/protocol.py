@@ -1,4 +1,4 @@
-"""Connections: no more than a process can have, and none that nobody reads."""
+"""Limits on connections: their number, and how long an idle or slow one is kept."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ SLICE = 4096
 """Bytes that are read without letting others go on: in chunks of one byte each, 256 KiB take a third of a second."""
 
 
-class Protocol(H11Protocol):
+class HttpProtocol(H11Protocol):
     """A connection that makes room for a new one while it waits for its client, and ends if the client does not read.
 
-    A request is limited in time by :class:`~edgeformer_runtime.serve.middleware.Shell` once its head has arrived.
+    Once the head of a request has arrived, its time is limited by
+    :class:`~edgeformer_runtime.serve.middleware.RequestMiddleware`.
     """
 
     max_connections: int = 512
@@ -42,7 +43,7 @@ class Protocol(H11Protocol):
         super().connection_made(transport)
         self._waiting_since = time.monotonic()
         if len(self.connections) > self.max_connections:
-            waiting = [each for each in self.connections if isinstance(each, Protocol) and each.is_waiting]
+            waiting = [each for each in self.connections if isinstance(each, HttpProtocol) and each.is_waiting]
             oldest = min(waiting, key=lambda each: each._waiting_since)
             self.connections.discard(oldest)
             oldest.transport.abort()

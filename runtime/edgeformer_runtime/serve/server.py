@@ -5,32 +5,25 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
-import multiprocessing
 import os
 import signal
 import socket
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from multiprocessing.process import BaseProcess
-from threading import Thread, Timer
+from threading import Timer
 from types import FrameType
 
 import uvicorn
 
-from edgeformer_runtime.errors import ConfigError, EdgeformerError
-from edgeformer_runtime.serve.app import make_app, make_context, own_folder
-from edgeformer_runtime.serve.context import Context
+from edgeformer_runtime.errors import ConfigError
+from edgeformer_runtime.serve.app import make_app, make_context
+from edgeformer_runtime.serve.context import ServerContext
 from edgeformer_runtime.serve.errors import LOG
-from edgeformer_runtime.serve.metrics import FOLDER_VARIABLE, forget_process
 from edgeformer_runtime.serve.middleware import log_to_stderr
-from edgeformer_runtime.serve.protocol import SLICE, Protocol
+from edgeformer_runtime.serve.protocol import SLICE, HttpProtocol
 from edgeformer_runtime.serve.settings import ServeSettings
 
-RESTART_SECONDS = 1.0
-"""Time between the end of a worker process and its replacement, so that a failing one does not keep a CPU busy."""
 BACKLOG = 2048
 """Connections that the system keeps until they are accepted."""
 END_SECONDS = 1.0
@@ -38,7 +31,7 @@ END_SECONDS = 1.0
 ACCEPTED_AT_ONCE = 64
 """Connections that are accepted before others are looked at, so that old ones can be closed for new ones in time."""
 MOST_DESCRIPTORS = 65536
-"""Open files that a process asks the system for at most."""
+"""Maximum number of open files that the process asks the system for."""
 SWITCH_SECONDS = 0.0005
 """Time after which a thread that splits a text lets one that translates go on. A decoder step waits for it several
 times, and Python's own 5 ms are longer than a step."""
@@ -47,19 +40,19 @@ M_ARENA_MAX = -8
 ARENAS = 2
 """Arenas that threads take memory from. With one per thread, each keeps what its largest batch needed."""
 GARBAGE = 10_000
-"""Objects after which Python looks for garbage among the new ones. Most requests end before that, and those that wait
-are not looked at again and again."""
+"""New objects after which Python collects garbage. Most requests end before that, and those that wait are not scanned
+again and again."""
 MAX_HEAD = 16384
 """Bytes of the address and the headers of a request."""
 TURNS = BACKLOG // ACCEPTED_AT_ONCE + 4 + MAX_HEAD // SLICE
-"""Turns of the event loop after which all that had arrived at the first one has been read. A request on the last new
-connection needs four to accept it, to set it up, to wait for data and to read them, and one for each further slice."""
+"""Event-loop iterations to wait before shutting down, so that all requests that have arrived are read. A request on the
+last new connection needs four to accept it, to set it up, to wait for data and to read them, and one for each slice."""
 
 
 class Server(uvicorn.Server):
     """A uvicorn server that ends with status 0 after SIGTERM or SIGINT, when accepted requests are answered."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ServerContext) -> None:
         settings = context.settings
         super().__init__(
             uvicorn.Config(
@@ -73,7 +66,7 @@ class Server(uvicorn.Server):
                 timeout_graceful_shutdown=max(1, round(settings.shutdown_seconds)),
                 http=type(
                     "LimitedProtocol",
-                    (Protocol,),
+                    (HttpProtocol,),
                     {
                         "seconds": max(settings.request_seconds, 5.0),
                         "max_connections": min(settings.max_connections, descriptors() * 3 // 4),
@@ -90,8 +83,16 @@ class Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Begin to shut down at the first signal, and stop at once at a second SIGINT."""
-        with _signals(self._stop):
+        try:
+            previous = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        except ValueError:  # not in the main thread
             yield
+            return
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections."""
@@ -123,61 +124,15 @@ def bind(settings: ServeSettings) -> socket.socket:
         ConfigError: the address is used by another program, or is not one of this machine.
     """
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(BACKLOG)
-        except OSError:
-            listener.close()
-            raise
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, *_, address = found[0]
+        return socket.create_server(address, family=family, backlog=BACKLOG)
     except OSError as error:
+        reason = str(error.strerror).partition(" (while")[0]  # Python adds the address, which is named here
         raise ConfigError(
-            f"Cannot listen on {settings.host}, port {settings.port} ({error.strerror}); choose another address with "
-            "--host or --port."
+            f"Cannot listen on {settings.host}, port {settings.port} ({reason}); choose another address with --host or "
+            "--port."
         ) from None
-    return listener
-
-
-def serve(settings: ServeSettings, listener: socket.socket) -> None:
-    """Serve until SIGTERM or SIGINT.
-
-    Raises:
-        EdgeformerError: a bundle or the API keys cannot be read.
-    """
-    if settings.workers == 1:
-        _serve_here(settings, listener)
-        return
-    with own_folder() as folder:
-        for name in ("metrics", "files"):
-            (folder / name).mkdir()
-        os.environ[FOLDER_VARIABLE] = str(folder / "metrics")
-        if settings.files_folder is None:
-            settings = replace(settings, files_folder=folder / "files")
-        try:
-            _supervise(settings, listener)
-        finally:
-            del os.environ[FOLDER_VARIABLE]
-
-
-def _work(settings: ServeSettings, listener: socket.socket) -> None:
-    """Serve in a process of its own, which ends with the process that started it, however that ends."""
-    Thread(target=_end_with_parent, daemon=True).start()
-    try:
-        _serve_here(settings, listener)
-    except EdgeformerError as error:
-        LOG.error("worker failed", extra={"fields": {"what": str(error)}})
-        sys.exit(1)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def descriptors() -> int:
@@ -200,7 +155,12 @@ def _end_at_once() -> None:
     os._exit(0)
 
 
-def _serve_here(settings: ServeSettings, listener: socket.socket) -> None:
+def serve(settings: ServeSettings, listener: socket.socket) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        EdgeformerError: a bundle or the API keys cannot be read.
+    """
     log_to_stderr()
     sys.setswitchinterval(SWITCH_SECONDS)
     with suppress(OSError, AttributeError, TypeError):  # a system with another C library
@@ -212,59 +172,3 @@ def _serve_here(settings: ServeSettings, listener: socket.socket) -> None:
         runner.run(server.serve(sockets=[listener]))
     if server.watchdog is not None:
         server.watchdog.cancel()
-
-
-def _supervise(settings: ServeSettings, listener: socket.socket) -> None:
-    """Run worker processes, replace those that end, and end all of them after a signal."""
-    spawn = multiprocessing.get_context("spawn")
-
-    def start() -> BaseProcess:
-        process = spawn.Process(target=_work, args=(settings, listener), daemon=False)
-        process.start()
-        return process
-
-    is_stopping = False
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal is_stopping
-        is_stopping = True
-
-    log_to_stderr()
-    with _signals(stop):
-        processes = [start() for _ in range(settings.workers)]
-        while not is_stopping:
-            time.sleep(RESTART_SECONDS / 4)
-            for index, process in enumerate(processes):
-                if not process.is_alive() and not is_stopping:
-                    LOG.error("worker ended", extra={"fields": {"status": process.exitcode}})
-                    forget_process(process.pid or 0)
-                    time.sleep(RESTART_SECONDS)
-                    processes[index] = start()
-        listener.close()  # or clients could still connect, and would wait in vain
-        _end(processes, settings.shutdown_seconds)
-
-
-def _end(processes: Sequence[BaseProcess], seconds: float) -> None:
-    for process in processes:
-        process.terminate()  # SIGTERM: it answers what it has accepted
-    deadline = time.monotonic() + seconds + 2 * END_SECONDS
-    for process in processes:
-        process.join(max(0.0, deadline - time.monotonic()))
-        if process.is_alive():
-            process.kill()
-            process.join()
-
-
-@contextmanager
-def _signals(handle: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Let a function handle SIGTERM and SIGINT; outside the main thread, do nothing."""
-    try:
-        previous = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    except ValueError:
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -17,10 +17,10 @@ import msgspec
 
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Stop
-from edgeformer_runtime.errors import BundleError, OptionError
-from edgeformer_runtime.serve.batching import MAX_BATCHES, Batcher, BatchReport, ClosedError, Setting, Ticket
-from edgeformer_runtime.serve.files.document_process import SentDocument
-from edgeformer_runtime.serve.files.documents import Documents
+from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.serve.batching import MAX_BATCHES, Batcher, BatchReport, BatchSettings, ClosedError, Ticket
+from edgeformer_runtime.serve.files.document_process import DocumentRequest
+from edgeformer_runtime.serve.files.documents import DocumentProcesses
 from edgeformer_runtime.serve.settings import ServeSettings
 from edgeformer_runtime.text import Plan, TextOptions, TextTranslation, TextTranslator
 from edgeformer_runtime.text.documents.document import Piece
@@ -30,7 +30,8 @@ from edgeformer_runtime.text.results import distinct, plausible
 from edgeformer_runtime.text.segmentation import SentenceLimit
 from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import Translator
-from edgeformer_runtime.workspace.workspace import Hop, Workspace
+from edgeformer_runtime.workspace.catalog import Hop
+from edgeformer_runtime.workspace.workspace import Workspace
 
 LARGE_TEXT = 20_000
 """Characters of a request from which on its texts are large; documents are, too."""
@@ -51,7 +52,7 @@ class Job:
     texts: Sequence[str | Piece]
     """Texts, or what there is to translate of a document."""
     route: Sequence[Hop]
-    """The models that translate them; see :meth:`Service.route`."""
+    """The models that translate them; see :meth:`Catalog.route`."""
     format: Format = "text"
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Decoding options; those of hypotheses and scores concern the last model of a route."""
@@ -61,7 +62,7 @@ class Job:
     """Time within which the translation is needed; it is refused if that is not to be expected."""
 
 
-class StreamedToken(msgspec.Struct):
+class TokenEvent(msgspec.Struct):
     """A token of a streamed translation."""
 
     text: int
@@ -75,14 +76,14 @@ class StreamedToken(msgspec.Struct):
     is_last: bool
 
 
-class StreamedText(msgspec.Struct):
+class TextEvent(msgspec.Struct):
     """The end of a text."""
 
     text: int
     translation: str
 
 
-Streamed = StreamedToken | StreamedText
+StreamEvent = TokenEvent | TextEvent
 
 
 Texts = list[list[TextTranslation]]
@@ -98,7 +99,6 @@ class Service:
         workspace: the models.
         settings: sizes of batches, queues and requests.
         report: called after each batch.
-        watch: called with a model's name and the length of its queue, whenever that changes.
     """
 
     def __init__(
@@ -107,12 +107,11 @@ class Service:
         settings: ServeSettings,
         *,
         report: Callable[[BatchReport], object] = lambda report: None,
-        watch: Callable[[str, int], object] = lambda model, length: None,
     ) -> None:
         self.workspace = workspace
         workspace.close_translator = lambda translator: threading.Thread(target=translator.close).start()
-        self._settings, self._report, self._watch = settings, report, watch
-        self.documents = Documents(settings.workers)
+        self._settings, self._report = settings, report
+        self.documents = DocumentProcesses()
         self._batchers: dict[str, Batcher] = {}
         most = MAX_BATCHES * settings.batch.parallel
         self._batches = ThreadPoolExecutor(max(BATCH_THREADS, most), "translate")
@@ -124,30 +123,6 @@ class Service:
         self._large_texts = ThreadPoolExecutor(LARGE_TEXT_THREADS, "large-texts")
         self._streams = ThreadPoolExecutor(settings.max_streams, "stream")
         self._free_streams = asyncio.Semaphore(settings.max_streams)
-
-    @property
-    def sources(self) -> list[str]:
-        """Codes of all languages that can be translated from; sorted."""
-        return sorted({code for model in self.workspace.models() for code in model.sources})
-
-    @property
-    def targets(self) -> list[str]:
-        """Codes of all languages that can be translated to; sorted."""
-        return sorted({code for model in self.workspace.models() for code in model.targets})
-
-    def route(self, source: str, target: str, name: str = "") -> tuple[Hop, ...]:
-        """The models that translate a language pair, or the model of a name. Equal languages need no model.
-
-        Raises:
-            OptionError: the model or the language pair does not exist.
-        """
-        if not name:
-            return self.workspace.route(source, target)
-        model = self.workspace.model(name)
-        source, target = model.pair(source, target)
-        if not model.translates(source, target) and (model.sources or model.targets):
-            raise OptionError(f"The model `{model.name}` does not translate from `{source}` to `{target}`.")
-        return (Hop(model.name, source, target),)
 
     async def translate(self, job: Job) -> Texts:
         """Translate texts.
@@ -166,7 +141,9 @@ class Service:
         job = await self._at_last_hop(job)
         return await self._hop(job.route[-1], job)
 
-    async def translate_document(self, document: SentDocument, pieces: Sequence[Piece], route: Sequence[Hop]) -> bytes:
+    async def translate_document(
+        self, document: DocumentRequest, pieces: Sequence[Piece], route: Sequence[Hop]
+    ) -> bytes:
         """Translate a document.
 
         Args:
@@ -178,7 +155,7 @@ class Service:
             The content of the translated file.
 
         Raises:
-            DataError: see :meth:`Documents.ask`.
+            DataError: see :meth:`DocumentProcesses.ask`.
             InputError, OptionError, QueueFullError: see :meth:`translate`.
         """
         content = document.content
@@ -189,7 +166,7 @@ class Service:
             pieces, content = answer.pieces, answer.content
         return content
 
-    async def stream(self, job: Job) -> AsyncGenerator[Streamed]:
+    async def stream(self, job: Job) -> AsyncGenerator[StreamEvent]:
         """Translate texts token by token, greedily or by sampling; through a third language, the last step.
 
         Raises:
@@ -197,7 +174,7 @@ class Service:
         """
         if not job.route:
             for number, (same,) in enumerate(await self.translate(job)):
-                yield StreamedText(number, same.text)
+                yield TextEvent(number, same.text)
             return
         job = await self._at_last_hop(job)
         hop, gone = job.route[-1], threading.Event()
@@ -212,11 +189,15 @@ class Service:
                 gone.set()
                 await asyncio.gather(step, return_exceptions=True)  # until then, the model is in use
 
-    def _next_step(self, steps: Iterator[Streamed]) -> asyncio.Future[Streamed | None]:
+    def _next_step(self, steps: Iterator[StreamEvent]) -> asyncio.Future[StreamEvent | None]:
         try:
             return asyncio.get_running_loop().run_in_executor(self._streams, next, steps, None)
         except RuntimeError:  # the threads have ended
             raise ClosedError("The server is shutting down.") from None
+
+    def queue_lengths(self) -> dict[str, int]:
+        """Number of sentences that wait for each model that has been used."""
+        return {model: batcher.queue_length for model, batcher in list(self._batchers.items())}
 
     def close(self) -> None:
         """Finish what is queued, and close all models."""
@@ -258,34 +239,32 @@ class Service:
         run = partial(
             asyncio.get_running_loop().run_in_executor, self._texts if size < LARGE_TEXT else self._large_texts
         )
-        gone, batcher = threading.Event(), self._batcher(hop.model)
+        gone = threading.Event()
         stop = Stop(gone.is_set)
-        begun: tuple[Work, Setting] | None = None
+        begun: tuple[Work, BatchSettings] | None = None
 
-        def begin() -> tuple[Work, Setting]:
+        def begin() -> tuple[Work, BatchSettings]:
             texts = TextTranslator(translator.with_languages(hop.source, hop.target), job.text_options)
             decoding = self._decoding(texts, job.changes)
             work = _work(self._split(texts, job, stop), decoding, stop)
-            return work, Setting(translator, hop.source, hop.target, decoding)
+            return work, BatchSettings(translator, hop.source, hop.target, decoding)
 
-        def advance(ticket: Ticket, translations: Sequence[Translation] | None) -> Future[list[Translation]] | Texts:
+        def advance(translations: Sequence[Translation] | None) -> Future[list[Translation]] | Texts:
             nonlocal begun
             try:
                 work, setting = begun = begun or begin()
                 sentences = next(work) if translations is None else work.send(translations)
             except StopIteration as end:
                 return cast(Texts, end.value)
-            return batcher.submit(sentences, setting, ticket)
+            return ticket.submit(sentences, setting)
 
         translations: Sequence[Translation] | None = None
         try:
             while True:
-                with ticket:  # all that is queued is this coroutine's, which gives it up however it ends
-                    step = await run(advance, ticket, translations)
-                    if not isinstance(step, Future):
-                        return step
-                    translations = await asyncio.wrap_future(step)
-                ticket = batcher.admit_more()
+                step = await run(advance, translations)
+                if not isinstance(step, Future):
+                    return step
+                translations = await asyncio.wrap_future(step)
         finally:
             gone.set()
 
@@ -295,7 +274,7 @@ class Service:
         if not isinstance(text, str) or len(text) < LARGE_TEXT:
             return text
         content = f"\ufeff{text}".encode(errors="surrogatepass")  # the mark of a file, which is not part of its text
-        return (await self.documents.ask(SentDocument("text.html", content))).pieces[0]
+        return (await self.documents.ask(DocumentRequest("text.html", content))).pieces[0]
 
     @asynccontextmanager
     async def _leased(self, model: str) -> AsyncIterator[Translator]:
@@ -320,8 +299,7 @@ class Service:
 
     def _batcher(self, model: str) -> Batcher:
         if model not in self._batchers:
-            watch = partial(self._watch, model)
-            self._batchers[model] = Batcher(model, self._settings.batch, self._report, watch, self._batches)
+            self._batchers[model] = Batcher(model, self._settings.batch, self._report, self._batches)
         return self._batchers[model]
 
     def _decoding(self, translator: TextTranslator, changes: Mapping[str, Any]) -> DecodeOptions:
@@ -331,7 +309,7 @@ class Service:
         limit = self._settings.max_output_tokens
         return replace(decoding, max_length=min(decoding.max_length or limit, limit))
 
-    def _steps(self, translator: Translator, job: Job, stop: Stop) -> Iterator[Streamed]:
+    def _steps(self, translator: Translator, job: Job, stop: Stop) -> Iterator[StreamEvent]:
         """Translate token by token."""
         texts = TextTranslator(translator, job.text_options)
         decoding = self._decoding(texts, {"beam_size": 1, **job.changes})
@@ -339,9 +317,10 @@ class Service:
             done = []
             for index, sentence in enumerate(plan.sentences):
                 for step in translator.translate_tokens(sentence, decoding, cancel=stop.cancel):
-                    yield StreamedToken(number, index, step.token, step.log_probability, step.text, step.is_last)
+                    yield TokenEvent(number, index, step.token, step.log_probability, step.text, step.is_last)
                     done += [step.translation] if step.translation else []
-            yield StreamedText(number, plan.join(done, decoding, stop).text)
+            again = partial(translator.translate, options=decoding, cancel=stop.cancel)
+            yield TextEvent(number, plan.join(done, again, stop).text)
 
     def _split(self, translator: TextTranslator, job: Job, stop: Stop) -> list[Plan]:
         """Split texts into sentences.

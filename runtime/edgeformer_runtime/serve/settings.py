@@ -43,7 +43,7 @@ class BatchLimits:
     parallel: int = option(
         1,
         "--batches",
-        "Batches that each process translates at the same time per model, sharing its weights.",
+        "Batches that are translated at the same time per model, sharing its weights.",
         low=1,
         high=256,
     )
@@ -56,7 +56,7 @@ class BatchLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class ServeSettings:
-    """What a server serves, and how much of it. It can be pickled, so that worker processes get the same.
+    """What a server serves, and how much of it.
 
     A setting without an :func:`option` is one of programs only, or has an option that other commands have too.
     """
@@ -65,15 +65,14 @@ class ServeSettings:
     """Bundles, as ``PATH`` or ``NAME=PATH``, or a folder of bundles."""
     host: str = option("127.0.0.1", "--host", "Address to listen on; 0.0.0.0 is all.")
     port: int = option(5000, "--port", "Port to listen on; 0 for any free one.", low=0, high=65535)
-    workers: int = option(1, "--workers", "Processes that share the port.", low=1, high=256)
     threads: int = 0
     """CPU threads per operator; 0 for as many as are useful for a model of its size, at most the available CPUs divided
-    by the processes and the batches of each."""
+    by the batches translated at the same time."""
     device: str = "cpu"
     memory: int | None = option(
         None,
         "--memory",
-        "Total size of the bundles that each process keeps open, such as 512M. Default: no limit.",
+        "Total size of the bundles that are kept open, such as 512M. Default: no limit.",
         is_size=True,
     )
     trusted_keys: tuple[Path, ...] = ()
@@ -85,7 +84,7 @@ class ServeSettings:
     max_connections: int = option(
         4096,
         "--max-connections",
-        "Maximum number of connections per process, fewer if the system permits too few open files. Beyond it, the "
+        "Maximum number of connections, fewer if the system permits too few open files. Beyond it, the "
         "connection that has been idle longest is closed.",
         low=1,
     )
@@ -133,7 +132,6 @@ class ServeSettings:
         "Bearer token that /metrics requires. Default: none.",
         envvar="EDGEFORMER_METRICS_TOKEN",
     )
-    suggestions: Path | None = option(None, "--suggestions", "File to append suggested translations to. Default: off.")
     files: bool = option(True, "--files", "Translate files.")
     files_quota: int = option(
         256 * MIB,
@@ -144,7 +142,5 @@ class ServeSettings:
     client_files_quota: int = option(
         64 * MIB, "--client-files-quota", "Total size of the translated files of one client, or API key.", is_size=True
     )
-    files_folder: Path | None = None
-    """Where translated files wait to be downloaded; ``None`` makes a temporary folder."""
     page: bool = option(True, "--page", "Serve the page.")
     access_log: bool = option(True, "--log", "Log requests, without their texts.")

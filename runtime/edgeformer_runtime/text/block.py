@@ -40,9 +40,6 @@ class Tag:
     """``raw``, divided into text to copy and attributes to translate; empty if it has none."""
     is_alone: bool = False
     """Whether it stands for itself, as that of an image does."""
-    spare: str = ""
-    """How it is written where ``raw`` would not be read as a tag, as Markdown's ``**`` between a letter and a
-    punctuation mark; empty if that cannot be."""
 
 
 @dataclass(frozen=True)
@@ -206,6 +203,12 @@ def read(
         text = "".join(" " if character.isspace() else character for character in text)
     mark = mark if text else ""
     return Reading(text + mark, (*kept, *[end] * len(mark), end), is_upper, frozenset(without), mark)
+
+
+def read_without(block: Block, span: Span, items: Sequence[Item], old: Reading, left_out: Sequence[Item]) -> Reading:
+    """What the model reads of a sentence without more of its items."""
+    without = sorted([*old.without, *left_out], key=lambda item: item.start)
+    return read(block, span, items, is_upper=old.is_upper, without=without, mark=old.mark)
 
 
 def _with_gaps(text: str, offsets: Sequence[int]) -> tuple[str, list[int]]:

@@ -125,7 +125,6 @@ def with_tags(
     sentence = spaced(sentence, block.text, span, language)
     parts = list(_written(sentence.words, root))
     texts = [_text(part, block) for part in parts]
-    _write_spares(parts, texts)
     ends = [0, *accumulate(map(len, texts))]
     spans = [span for span, part in zip(pairwise(ends), parts, strict=True) if isinstance(part, Word)]
     return "".join(texts) + sentence.end, sentence, spans
@@ -138,36 +137,6 @@ def _text(part: _Part, block: Block) -> str:
         return part
     tag = part[0].closing if part[1] else part[0].opening
     return "" if tag is None else tag.raw
-
-
-def _write_spares(parts: Sequence[_Part], texts: list[str]) -> None:
-    """Write the tags of elements in the other way where they would not be read as tags; the innermost first."""
-    begun: dict[int, int] = {}
-    for end, part in enumerate(parts):
-        if not isinstance(part, tuple) or not part[0].opening.spare or part[0].closing is None:
-            continue
-        (node, is_end), closing = part, part[0].closing
-        if not is_end:
-            begun[node.order] = end
-        elif not all(_is_read(parts, texts, *edge) for edge in ((begun[node.order], -1), (end, 1))):
-            texts[begun[node.order]], texts[end] = node.opening.spare, closing.spare
-
-
-def _is_read(parts: Sequence[_Part], texts: Sequence[str], index: int, outward: int) -> bool:
-    """Return whether a mark such as ``**`` is read as the edge of emphasis: letters inside it, or none outside."""
-    mark, beside = texts[index][0], []
-    for step in (outward, -outward):
-        other = index + step
-        while 0 <= other < len(texts) and (not texts[other] or _is_edge(parts[other], is_end=outward > 0)):
-            other += step
-        beside.append(texts[other][(step - 1) // 2] if 0 <= other < len(texts) else "")
-    outer, inner = beside
-    is_inside_word = outer.isalnum() and (mark == "_" or not inner.isalnum())
-    return bool(inner.strip()) and mark not in beside and not is_inside_word
-
-
-def _is_edge(part: _Part, *, is_end: bool) -> bool:
-    return isinstance(part, tuple) and bool(part[0].opening.spare) and part[1] == is_end
 
 
 def _source(block: Block, node: _Node, start: int, end: int) -> Item:

@@ -18,12 +18,10 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
-from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Stop
-from edgeformer_runtime.decoding.session import AttentiveSession
-from edgeformer_runtime.engine.session import BundleSession
 from edgeformer_runtime.errors import OptionError
-from edgeformer_runtime.text.block import Block, Item, Reading, Span, read, without_items
+from edgeformer_runtime.source import Source
+from edgeformer_runtime.text.block import Block, Item, Reading, Span, read_without, without_items
 from edgeformer_runtime.text.items import copied, restored
 from edgeformer_runtime.text.numbers.groups import Differences, differences
 from edgeformer_runtime.text.numbers.items import corrected, number_items, target_without
@@ -32,11 +30,11 @@ from edgeformer_runtime.text.placement import with_tags
 from edgeformer_runtime.text.results import SentenceTranslation, TextTranslation, TranslatedWord
 from edgeformer_runtime.text.surface import Finish, finish, repaired
 from edgeformer_runtime.text.words import AlignedSentence, aligned
+from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translation import TextHypothesis, Translation
-from edgeformer_runtime.translator import AnyTranslator, Translator
 
 Result = TypeVar("Result")
-Joining = Generator[list[str], Sequence[Translation], Result]
+Joining = Generator[list[Source], Sequence[Translation], Result]
 """Yields sentences to translate again, and receives their translations."""
 
 
@@ -55,6 +53,8 @@ class PlannedSentence:
     bare: Reading | None
     """What the model reads if it does not copy the placeholders: the sentence without them; ``None`` if there are
     none."""
+    source: Source
+    """:attr:`reading`, encoded."""
 
 
 @dataclass(frozen=True)
@@ -98,44 +98,53 @@ class Plan:
     """The sentences of a text, and the way to make a translated text from their translations.
 
     Args:
-        translator: the translator, which is asked for attention weights, and by :meth:`join` for other translations.
         parts: the text in order: text to copy, and blocks.
         options: how to make the text.
+        languages: codes of the languages of source and target.
+        tokenizers: those of source and target.
+        has_attention: whether the model has attention weights.
     """
 
-    def __init__(self, translator: AnyTranslator, parts: PlannedParts, options: TextOptions) -> None:
-        self._translator, self._parts, self._options = translator, parts, options
+    def __init__(
+        self,
+        parts: PlannedParts,
+        options: TextOptions,
+        languages: tuple[str, str],
+        tokenizers: tuple[Tokenizer, Tokenizer],
+        *,
+        has_attention: bool,
+    ) -> None:
+        self._parts, self._options, self._languages, self._tokenizers = parts, options, languages, tokenizers
+        self._has_attention = has_attention
         self._planned = list(_planned_sentences(parts))
 
     @property
-    def sentences(self) -> list[str]:
+    def sentences(self) -> list[Source]:
         """What must be translated, in order."""
-        return [sentence.reading.text for sentence in self._planned]
+        return [sentence.source for sentence in self._planned]
 
     def join(
         self,
         translations: Sequence[Translation],
-        decoding: DecodeOptions | None = None,
+        translate: Callable[[Sequence[Source]], Sequence[Translation]],
         stop: Stop | None = None,
     ) -> TextTranslation:
-        """Make the translated text, and translate sentences again where :meth:`joining` asks for it.
+        """Make the translated text.
 
         Args:
             translations: the translation of each of :attr:`sentences`.
-            decoding: options to translate sentences again with.
+            translate: translates the sentences that :meth:`joining` wants again.
             stop: gives the text up before it is complete.
 
         Raises:
             InputError, OptionError, StoppedError: see :meth:`joining`.
         """
-        stop = stop or Stop()
-        steps, answer = self.joining(translations, stop), None
+        steps, answer = self.joining(translations, stop or Stop()), None
         while True:
             try:
-                sentences = next(steps) if answer is None else steps.send(answer)
+                answer = translate(next(steps) if answer is None else steps.send(answer))
             except StopIteration as end:
                 return cast(TextTranslation, end.value)
-            answer = self._translator.translate(sentences, decoding, timeout=stop.seconds_left, cancel=stop.cancel)
 
     def joining(self, translations: Sequence[Translation], stop: Stop) -> Joining[TextTranslation]:
         """Make the translated text step by step.
@@ -163,7 +172,7 @@ class Plan:
         if self._options.check_numbers:
             outcomes = yield from self._with_numbers(outcomes)
         stop.check()
-        return _Writer(iter(outcomes), self._options, self._translator.languages[1]).text(self._parts)
+        return _Writer(iter(outcomes), self._options, self._languages[1]).text(self._parts)
 
     def _outcomes(self, translations: Sequence[Translation]) -> Joining[list[_Outcome]]:
         """Translations, without placeholders where the model did not copy them."""
@@ -176,7 +185,7 @@ class Plan:
             for index, (planned, translation) in enumerate(zip(self._planned, translations, strict=True))
             if planned.bare is not None and not copied(planned.items, translation.text)
         }
-        for index, translation in zip(bare, (yield from _again(list(bare.values()))), strict=True):
+        for index, translation in zip(bare, (yield from self._again(list(bare.values()))), strict=True):
             chosen[index], readings[index] = translation, bare[index]
         outcomes = [self._finished(*pair) for pair in zip(self._planned, readings, chosen, strict=True)]
         has_details = self._options.word_details
@@ -190,7 +199,7 @@ class Plan:
         change = finish(
             reading.text.removesuffix(reading.mark),
             translation.text,
-            self._translator.languages[1],
+            self._languages[1],
             is_upper=reading.is_upper,
             match=self._options.match_surface,
             repeats=self._options.max_repeats,
@@ -210,15 +219,15 @@ class Plan:
         for index, outcome in zip(wrong, self._aligned([chosen[index] for index in wrong]), strict=True):
             items = self._number_items(outcome, with_sign=False)
             taken, surplus = outcome.planned.items, outcome.wrong.surplus
-            sentence, code = outcome.sentence, self._translator.languages[1]
+            sentence, code = outcome.sentence, self._languages[1]
             if sentence is not None and (sentence := corrected(sentence, items, surplus, taken, code)):
                 chosen[index] = self._fewer_wrong(outcome, replace(outcome, sentence=sentence))
         # 2. What is still wrong: the model reads the sentence without these numbers, and they are placed among the
         # words of the new translation. The old one stays unless this has fewer wrong numbers.
         left = [index for index in wrong if chosen[index].wrong.count]
         numbers = [tuple(self._number_items(chosen[index], with_sign=True)) for index in left]
-        readings = [_without_more(chosen[index], items) for index, items in zip(left, numbers, strict=True)]
-        translations = yield from _again(readings)
+        readings = [self._without(chosen[index], items) for index, items in zip(left, numbers, strict=True)]
+        translations = yield from self._again(readings)
         retried = [
             replace(self._finished(chosen[index].planned, reading, translation), numbers=items)
             for index, reading, translation, items in zip(left, readings, translations, numbers, strict=True)
@@ -235,7 +244,7 @@ class Plan:
             target = outcome.finish.apply(outcome.best.text)
         else:
             target = target_without(sentence, planned.items)
-        return replace(outcome, wrong=differences(source, target, self._translator.languages))
+        return replace(outcome, wrong=differences(source, target, self._languages))
 
     def _fewer_wrong(self, old: _Outcome, new: _Outcome) -> _Outcome:
         new = self._checked(new)
@@ -244,44 +253,41 @@ class Plan:
     def _number_items(self, outcome: _Outcome, *, with_sign: bool) -> list[Item]:
         """Items of the numbers of a sentence that are wrong in its translation."""
         planned, wrong = outcome.planned, outcome.wrong.missing or outcome.wrong.surplus
-        languages = self._translator.languages
-        return number_items(planned.block, planned.span, planned.items, wrong, languages, with_sign=with_sign)
+        return number_items(planned.block, planned.span, planned.items, wrong, self._languages, with_sign=with_sign)
 
     def _aligned(
         self, outcomes: Sequence[_Outcome], is_needed: Callable[[PlannedSentence], bool] = lambda planned: True
     ) -> list[_Outcome]:
         """Outcomes with the words of those that need them, and items among these."""
-        attention = {
-            index: outcome.best.attention
-            for index, outcome in enumerate(outcomes)
-            if not outcome.sentence and is_needed(outcome.planned)
-        }
-        missing = [index for index in attention if attention[index] is None and outcomes[index].best.ids]
-        if missing and has_attention(self._translator):
-            translations = [outcomes[index].translation for index in missing]
-            attentive = cast(Translator[AttentiveSession], self._translator)
-            attention.update(zip(missing, attentive.attention(translations), strict=True))
-        tokenizers = (self._translator.source_tokenizer, self._translator.target_tokenizer)
-        placed = list(outcomes)
-        for index, weights in attention.items():
-            outcome = outcomes[index]
-            reading, planned = outcome.reading, outcome.planned
-            sentence = aligned(
-                reading.text, reading.offsets, outcome.best, weights, tokenizers, outcome.finish, reading.mark
-            )
-            items = sorted([*planned.items, *outcome.numbers], key=lambda item: item.start)
-            sentence = restored(sentence, items, planned.block.text, planned.span[0], reading.without)
-            placed[index] = replace(outcome, sentence=sentence)
-        return placed
+        return [
+            outcome if outcome.sentence or not is_needed(outcome.planned) else self._with_words(outcome)
+            for outcome in outcomes
+        ]
 
+    def _with_words(self, outcome: _Outcome) -> _Outcome:
+        reading, planned, best = outcome.reading, outcome.planned, outcome.best
+        sentence = aligned(
+            reading.text, reading.offsets, best, best.attention, self._tokenizers, outcome.finish, reading.mark
+        )
+        items = sorted([*planned.items, *outcome.numbers], key=lambda item: item.start)
+        sentence = restored(sentence, items, planned.block.text, planned.span[0], reading.without)
+        return replace(outcome, sentence=sentence)
 
-def has_attention(translator: AnyTranslator) -> bool:
-    """Return whether the model of a bundle has attention weights."""
-    return isinstance(translator.session, BundleSession) and translator.session.bundle.has_attention
+    def _without(self, outcome: _Outcome, items: Sequence[Item]) -> Reading:
+        planned, reading = outcome.planned, outcome.reading
+        return read_without(planned.block, planned.span, planned.items, reading, items)
 
-
-def _again(readings: Sequence[Reading]) -> Joining[Sequence[Translation]]:
-    return (yield [reading.text for reading in readings]) if readings else []
+    def _again(self, readings: Sequence[Reading]) -> Joining[Sequence[Translation]]:
+        """Ask for translations with attention, by which items are placed."""
+        if not readings:
+            return []
+        ids = self._tokenizers[0].encode_batch([reading.text for reading in readings], special_tokens=True)
+        return (
+            yield [
+                Source(reading.text, tuple(own), needs_attention=self._has_attention)
+                for reading, own in zip(readings, ids, strict=True)
+            ]
+        )
 
 
 class _Writer:
@@ -363,13 +369,6 @@ class _Writer:
             offset = max(offset, tag.offset)
         self._write("".join(block.raw[offset:end]))
         return last
-
-
-def _without_more(outcome: _Outcome, items: Sequence[Item]) -> Reading:
-    """What the model read of a sentence, without more of it."""
-    planned, old = outcome.planned, outcome.reading
-    without = sorted([*old.without, *items], key=lambda item: item.start)
-    return read(planned.block, planned.span, planned.items, is_upper=old.is_upper, without=without, mark=old.mark)
 
 
 def _planned_sentences(parts: PlannedParts) -> Iterator[PlannedSentence]:

@@ -1,4 +1,4 @@
-"""Many bundles, opened on demand within a memory budget, and found by language pair."""
+"""Many bundles, opened on demand within a memory budget."""
 
 from __future__ import annotations
 
@@ -12,34 +12,22 @@ from typing import Self
 
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.contract import MANIFEST_FILE
-from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError, OptionError
+from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError
+from edgeformer_runtime.models.model import ManifestStamp, Model, bundles_in, read_model, read_models, stamp_of
+from edgeformer_runtime.models.names import find_bundle
 from edgeformer_runtime.translator import Translator
-from edgeformer_runtime.workspace.model import Mark, Model, bundles_in, mark_of, read_model, read_models
-from edgeformer_runtime.workspace.names import find_bundle
-
-PIVOT = "en"
-"""Preferred language between two bundles that together translate a pair that neither does alone."""
-
+from edgeformer_runtime.workspace.catalog import Catalog
 
 OPEN_ATTEMPTS, OPEN_PAUSE_SECONDS = 5, 0.05
 """How often a bundle that changes meanwhile is opened, and the time between two attempts."""
 
 
-@dataclass(frozen=True)
-class Hop:
-    """One step of a route: a model and the languages it translates between."""
-
-    model: str
-    source: str
-    target: str
-
-
 @dataclass(eq=False)
-class _Opened:
+class _OpenModel:
     """An open translator and how many use it."""
 
     translator: Translator
-    mark: Mark
+    stamp: ManifestStamp
     uses: int = 0
     used: float = 0.0
     """When it was last used."""
@@ -48,12 +36,12 @@ class _Opened:
 
 
 @dataclass(eq=False)
-class _Slot:
+class _ModelSlot:
     """What is open of one name."""
 
     opening: Lock = field(default_factory=Lock)
-    opened: _Opened | None = None
-    refused: Mark | None = None
+    opened: _OpenModel | None = None
+    refused: ManifestStamp | None = None
     """A replacement that could not be opened; the bundle before it stays in use."""
 
 
@@ -100,11 +88,11 @@ class Workspace:
         )
         self.close_translator: Callable[[Translator], object] = Translator.close
         """Closes a model that nobody uses any more."""
-        self._slots: dict[str, _Slot] = {}
+        self._slots: dict[str, _ModelSlot] = {}
         self._lock = Lock()
-        self._models = {name: read_model(name, path) for name, path in self._paths.items()}
+        self._catalog = Catalog([read_model(name, path) for name, path in self._paths.items()])
         self._refreshed = float("-inf")
-        if not self.models():
+        if not self.catalog().models:
             raise BundleError(
                 f"`{folder}` has no bundle: none of its folders has a `{MANIFEST_FILE}` that can be read."
                 if folder is not None
@@ -141,60 +129,18 @@ class Workspace:
             paths[name] = path
         return cls(paths, folder=folder, **settings)  # type: ignore[arg-type]  # settings are checked by the constructor
 
-    def models(self) -> list[Model]:
-        """All models, those given by name first, then those of the folder by name."""
+    def catalog(self) -> Catalog:
+        """The models: those given by name first, then those of the folder by name."""
         removed: list[Translator] = []
         with self._lock:
             if time.monotonic() - self._refreshed >= self._refresh_seconds:
-                self._models = self._scanned()
+                self._catalog = Catalog(self._scanned())
                 self._refreshed = time.monotonic()
                 removed = self._removed()
-            models = list(self._models.values())
+            catalog = self._catalog
         for translator in removed:
             self.close_translator(translator)
-        return models
-
-    def model(self, name: str) -> Model:
-        """Return a model by name.
-
-        Raises:
-            OptionError: there is no such model.
-        """
-        models = {model.name: model for model in self.models()}
-        if name not in models:
-            raise OptionError(f"There is no model `{name}`; the models are {', '.join(models)}.")
-        return models[name]
-
-    def targets(self, source: str) -> list[str]:
-        """Codes of the languages that a language can be translated to, directly or through another; sorted."""
-        models = self.models()
-        first = {target for model in models if source in model.sources for target in model.targets}
-        second = {target for model in models if model.sources & (first - {source}) for target in model.targets}
-        return sorted((first | second) - {source})
-
-    def route(self, source: str, target: str) -> tuple[Hop, ...]:
-        """Return the one or two models that translate a language pair. Equal languages need no model.
-
-        Raises:
-            OptionError: no model, and no two in a row, translate it.
-        """
-        models = self.models()
-        for model in models:
-            if model.translates(source, target):
-                return (Hop(model.name, source, target),)
-        if source == target and any(source in model.sources | model.targets for model in models):
-            return ()
-        chains = [
-            (first, middle, second)
-            for first in models
-            for second in models
-            for middle in first.targets & second.sources
-            if first.translates(source, middle) and second.translates(middle, target)
-        ]
-        if not chains:
-            raise OptionError(f"No model translates from `{source}` to `{target}`.")
-        first, middle, second = min(chains, key=lambda chain: (chain[1] != PIVOT, chain[1]))
-        return Hop(first.name, source, middle), Hop(second.name, middle, target)
+        return catalog
 
     @contextmanager
     def lease(self, name: str) -> Iterator[Translator]:
@@ -213,16 +159,16 @@ class Workspace:
         Raises:
             OptionError: there is no such model.
         """
-        mark = mark_of(self.model(name).path)
+        stamp = stamp_of(self.catalog().model(name).path)
         with self._lock:
             slot = self._slots.get(name)
-            if slot is None or slot.opened is None or mark not in (slot.opened.mark, slot.refused):
+            if slot is None or slot.opened is None or stamp not in (slot.opened.stamp, slot.refused):
                 return None
             slot.opened.uses += 1
             return self._used(slot.opened)
 
     @contextmanager
-    def _used(self, opened: _Opened) -> Iterator[Translator]:
+    def _used(self, opened: _OpenModel) -> Iterator[Translator]:
         try:
             yield opened.translator
         finally:
@@ -234,7 +180,7 @@ class Workspace:
             opened = next(
                 (s.opened for s in self._slots.values() if s.opened and s.opened.translator is translator), None
             )
-        return opened is None or mark_of(translator.bundle.path) != opened.mark
+        return opened is None or stamp_of(translator.bundle.path) != opened.stamp
 
     @property
     def open_models(self) -> dict[str, int]:
@@ -246,7 +192,7 @@ class Workspace:
         """Whether a model is open as it is on disk, rather than closed or replaced by what has not been opened."""
         with self._lock:
             slot = self._slots.get(model.name)
-            return slot is not None and slot.opened is not None and slot.opened.mark == model.mark
+            return slot is not None and slot.opened is not None and slot.opened.stamp == model.stamp
 
     def close(self) -> None:
         """Close all translators, which must not be in use."""
@@ -256,7 +202,7 @@ class Workspace:
         for each in opened:
             each.translator.close()
 
-    def _release(self, opened: _Opened) -> None:
+    def _release(self, opened: _OpenModel) -> None:
         """End a use of a model, and close what is not needed any more."""
         with self._lock:
             opened.uses -= 1
@@ -266,43 +212,43 @@ class Workspace:
         for translator in closing:
             self.close_translator(translator)
 
-    def _scanned(self) -> dict[str, Model]:
+    def _scanned(self) -> list[Model]:
         """Models as they are on disk now."""
         paths = dict(self._paths)
         for path in bundles_in(self._folder) if self._folder is not None else ():
             paths.setdefault(path.name, path)
-        return read_models(paths, self._models)
+        return read_models(paths, {model.name: model for model in self._catalog.models})
 
     def _removed(self) -> list[Translator]:
         """Take out what is open of bundles that are not there any more, and return what nobody uses of it.
         The lock must be held; the translators must be closed without it."""
-        closing = []
+        closing, names = [], {model.name for model in self._catalog.models}
         for name, slot in self._slots.items():
-            if slot.opened is not None and name not in self._models:
+            if slot.opened is not None and name not in names:
                 slot.opened.is_retired = True
                 closing += [] if slot.opened.uses else [slot.opened.translator]
                 slot.opened = None
         return closing
 
-    def _acquire(self, name: str) -> _Opened:
+    def _acquire(self, name: str) -> _OpenModel:
         """Return an open model, counted as in use."""
-        model = self.model(name)
+        model = self.catalog().model(name)
         with self._lock:
-            slot = self._slots.setdefault(name, _Slot())
+            slot = self._slots.setdefault(name, _ModelSlot())
         with slot.opening:
-            mark = mark_of(model.path)
+            stamp = stamp_of(model.path)
             with self._lock:
                 opened = slot.opened
                 if opened is not None:
                     opened.uses += 1  # so that it stays open while its replacement is opened
-            if opened is not None and (mark is None or mark in (opened.mark, slot.refused)):
+            if opened is not None and (stamp is None or stamp in (opened.stamp, slot.refused)):
                 return opened
             try:
                 replacement = self._open(model)
             except EdgeformerError:
                 if opened is None:
                     raise
-                slot.refused = mark
+                slot.refused = stamp
                 return opened
             except BaseException:
                 if opened is not None:
@@ -317,19 +263,19 @@ class Workspace:
             self._release(opened)
         return replacement
 
-    def _open(self, model: Model) -> _Opened:
+    def _open(self, model: Model) -> _OpenModel:
         """Open a bundle, and begin again if it is replaced or missing at this moment."""
         for attempt in range(1, OPEN_ATTEMPTS + 1):
-            mark = mark_of(model.path)
+            stamp = stamp_of(model.path)
             try:
                 bundle = open_bundle(model.path, trusted_keys=self._trusted_keys)
                 with self._lock:
                     closing = self._evicted(bundle.nbytes)
                 for translator in closing:
                     translator.close()
-                return _Opened(self._open_translator(bundle), mark or model.mark)
+                return _OpenModel(self._open_translator(bundle), stamp or model.stamp)
             except EdgeformerError:
-                if attempt == OPEN_ATTEMPTS or (mark is not None and mark_of(model.path) == mark):
+                if attempt == OPEN_ATTEMPTS or (stamp is not None and stamp_of(model.path) == stamp):
                     raise
                 time.sleep(OPEN_PAUSE_SECONDS)
         raise AssertionError("unreachable")

@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import re
 import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -19,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from edgeformer_runtime.serve.app import make_context
-from edgeformer_runtime.serve.context import Context
-from edgeformer_runtime.serve.middleware import JsonLines
+from edgeformer_runtime.serve.context import ServerContext
+from edgeformer_runtime.serve.middleware import JsonFormatter
 from edgeformer_runtime.serve.server import Server, bind
 from edgeformer_runtime.serve.settings import ServeSettings
 
@@ -50,7 +54,16 @@ class Client:
     """Asks a server."""
 
     url: str
-    context: Context
+    served: ServerContext | None = None
+    """What the endpoints of a server in this process share."""
+
+    @property
+    def context(self) -> ServerContext:
+        assert self.served is not None
+        return self.served
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", int(self.url.rpartition(":")[2])), timeout=60)
 
     def waiting(self, model: str) -> int:
         """Number of sentences that wait for a model."""
@@ -111,7 +124,7 @@ def logged_lines() -> Iterator[list[str]]:
     """Lines of the servers' log within the block."""
     lines: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda record: lines.append(JsonLines().format(record))  # type: ignore[method-assign]  # the usual way
+    handler.emit = lambda record: lines.append(JsonFormatter().format(record))  # type: ignore[method-assign]  # the usual way
     log = logging.getLogger("edgeformer.serve")
     log.addHandler(handler)
     log.setLevel(logging.INFO)
@@ -123,7 +136,7 @@ def logged_lines() -> Iterator[list[str]]:
 
 def half_a_request(url: str, path: str = "/translate") -> socket.socket:
     """Send a request without the end of its body."""
-    connection = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=60)
+    connection = Client(url).connect()
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
     connection.sendall(head.encode())
     return connection
@@ -145,3 +158,33 @@ def serving(*bundles: str | Path, **settings: Any) -> Iterator[Client]:
             server.should_exit = True
             thread.join(120)
             assert not thread.is_alive()
+
+
+@contextmanager
+def command(*arguments: str | Path, shell: str = "") -> Iterator[tuple[subprocess.Popen[str], Client, list[str]]]:
+    """``edgeformer serve`` in a process of its own, in which a shell did something before: the process, a client, and
+    its output so far. It listens already; what is sent now is answered when it is ready."""
+    code = "from edgeformer.cli import main; main()"
+    words = [sys.executable, "-c", code, "serve", *map(str, arguments), "--port", "0", "--threads", "1"]
+    process = subprocess.Popen(
+        ["sh", "-c", f'{shell}; exec "$@"', "sh", *words] if shell else words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None
+    deadline = threading.Timer(300, process.kill)  # ends every wait for its output
+    deadline.start()
+    try:
+        lines = [process.stdout.readline()]
+        found = re.search(r"http://\S+", lines[0])
+        assert found, process.communicate()
+        while not lines[-1].startswith("  curl"):
+            lines.append(process.stdout.readline())
+            assert lines[-1], process.communicate()
+        yield process, Client(found[0]), lines
+    finally:
+        deadline.cancel()
+        process.kill()
+        process.communicate(timeout=60)

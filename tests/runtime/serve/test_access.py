@@ -1,4 +1,4 @@
-"""Who a client is, and how often it may try a key."""
+"""Who a client is, how much it may ask for and when again, and how often it may try a key."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from edgeformer_runtime.errors import ConfigError
 from edgeformer_runtime.serve import access
-from edgeformer_runtime.serve.access import client_behind, network, read_keys
-from edgeformer_runtime.serve.middleware import JsonLines, OncePerMinute
+from edgeformer_runtime.serve.access import RateLimiter, client_behind, network, read_keys
+from edgeformer_runtime.serve.errors import ApiError
+from edgeformer_runtime.serve.middleware import JsonFormatter, RepeatedMessageFilter
 from tests.runtime.serve.http import serving
 
 
@@ -64,14 +65,9 @@ def test_a_client_is_one_address_of_version_4_or_64_bits_of_version_6(
     assert network(f"::ffff:{v4}") == network(str(v4)) == str(v4)
 
 
-def test_limits_count_networks_of_version_6(small_bundle: Path, tmp_path: Path) -> None:
+def test_limits_count_networks_of_version_6(small_bundle: Path) -> None:
     content = {"q": "7", "source": "en", "target": "fr"}
-    keys = tmp_path / "keys"
-    keys.write_text("right\n", encoding="utf-8")
-    with (
-        serving(small_bundle, trusted_proxies=1, rate_limit=1) as limited,
-        serving(small_bundle, trusted_proxies=1, api_keys=keys) as locked,
-    ):
+    with serving(small_bundle, trusted_proxies=1, rate_limit=1) as limited:
         for address, status in {
             "2001:db8::1": 200,
             "2001:db8::ffff:ffff:ffff:ffff": 429,
@@ -81,24 +77,20 @@ def test_limits_count_networks_of_version_6(small_bundle: Path, tmp_path: Path) 
             "::ffff:1.2.3.4": 429,
         }.items():
             assert limited.json("/translate", content, x_forwarded_for=address).status == status, address
-        statuses = [
-            locked.json("/translate", content, x_forwarded_for=f"2001:db8::{n}", authorization="Bearer wrong").status
-            for n in range(15)
-        ]
-        assert statuses == [403] * access.WRONG_KEYS + [429] * (15 - access.WRONG_KEYS)
 
 
-def test_wrong_keys_are_slowed_down(small_bundle: Path, tmp_path: Path) -> None:
+def test_wrong_keys_are_slowed_down_by_network(small_bundle: Path, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text("right\n", encoding="utf-8")
     content = {"q": "7", "source": "en", "target": "fr"}
     with serving(small_bundle, api_keys=keys, metrics_token="token", trusted_proxies=1) as client:
         for path, refused, key in (("/translate", 403, "right"), ("/metrics", 401, "token")):
             body = json.dumps(content).encode() if path == "/translate" else None
-            own = {"content_type": "application/json", "x_forwarded_for": "1.1.1.1" if body else "2.2.2.2"}
+            own = {"content_type": "application/json", "x_forwarded_for": "2001:db8::1" if body else "2.2.2.2"}
             statuses = [client.ask(path, body, authorization="Bearer wrong", **own).status for _ in range(15)]
             assert statuses == [refused] * access.WRONG_KEYS + [429] * (15 - access.WRONG_KEYS)
-            assert client.ask(path, body, authorization=f"Bearer {key}", **own).status == 429
+            same = own | ({"x_forwarded_for": "2001:db8::ffff"} if body else {})
+            assert client.ask(path, body, authorization=f"Bearer {key}", **same).status == 429
             other = {**own, "x_forwarded_for": "3.3.3.3"}
             assert client.ask(path, body, authorization=f"Bearer {key}", **other).status == 200
 
@@ -107,7 +99,7 @@ def test_a_log_line_has_nothing_that_a_terminal_acts_on() -> None:
     record = logging.LogRecord("edgeformer.serve", logging.ERROR, "", 0, "request failed", (), None)
     what = "\x1b[31m\u202e\u009b2J\r\n\x07é"
     vars(record)["fields"] = {"what": what}
-    line = JsonLines().format(record)
+    line = JsonFormatter().format(record)
     assert line.isascii()
     assert line.isprintable()
     assert json.loads(line)["what"] == what
@@ -117,7 +109,7 @@ def test_the_same_error_is_logged_once_per_minute(monkeypatch: pytest.MonkeyPatc
     def record(message: str) -> logging.LogRecord:
         return logging.LogRecord("asyncio", logging.ERROR, "", 0, message, (), None)
 
-    once, now = OncePerMinute(), [100.0]
+    once, now = RepeatedMessageFilter(), [100.0]
     monkeypatch.setattr("edgeformer_runtime.serve.middleware.time.monotonic", lambda: now[0])
     accept = "socket.accept() out of system resource\nsocket: "
     assert [once.filter(record(f"{accept}{number}")) for number in range(5)] == [True, False, False, False, False]
@@ -143,3 +135,63 @@ def test_keys_are_read_with_their_limits(keys: dict[str, int | None], data: st.D
 def test_a_limit_is_a_positive_number(line: str) -> None:
     with pytest.raises(ConfigError, match="line 2: expected a key and a number"):
         read_keys(["other 5", line])
+
+
+REQUESTS = st.lists(st.tuples(st.floats(0, 90), st.integers(1, 9)), min_size=1, max_size=60)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def is_allowed(limiter: RateLimiter, limit: int, cost: int, client: str = "one") -> bool:
+    try:
+        limiter.check(client, limit, cost)
+    except ApiError:
+        return False
+    return True
+
+
+@given(REQUESTS, st.integers(1, 20))
+def test_no_client_gets_more_than_its_rate_and_each_gets_that(requests: list[tuple[float, int]], limit: int) -> None:
+    clock, limiter, begun = Clock(), RateLimiter(), 1000.0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(access, "time", clock)
+        total = 0
+        for number, (pause, cost) in enumerate(requests):
+            clock.now += pause
+            total += min(cost, limit) * is_allowed(limiter, limit, cost)
+            assert total <= limit + (clock.now - begun) * limit / 60 + 1e-6
+            assert is_allowed(limiter, limit, limit, f"another {number}")
+        clock.now += 60.001
+        assert is_allowed(limiter, limit, limit)
+        assert not is_allowed(limiter, limit, 1)
+        clock.now += 60.001 / limit
+        assert is_allowed(limiter, limit, 1)
+        assert not is_allowed(limiter, limit, 1)
+
+
+def test_the_time_to_wait_is_that_after_which_it_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, limiter = Clock(), RateLimiter()
+    monkeypatch.setattr(access, "time", clock)
+    limiter.check("one", 6, 6)
+    with pytest.raises(ApiError) as refused:
+        limiter.check("one", 6, 3)
+    assert refused.value.headers == {"Retry-After": "30"}
+    clock.now += 29.9
+    assert not is_allowed(limiter, 6, 3)
+    clock.now += 0.2
+    assert is_allowed(limiter, 6, 3)
+
+
+def test_the_client_that_was_seen_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "MAX_CLIENTS", 2)
+    limiter = RateLimiter()
+    for client in ("one", "two", "one", "three"):
+        is_allowed(limiter, 1, 1, client)
+    assert not is_allowed(limiter, 1, 1, "one")
+    assert is_allowed(limiter, 1, 1, "two")

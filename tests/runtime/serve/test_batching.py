@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeformer_runtime import OptionError, SessionError, Translation, Translator
+from edgeformer_runtime import OptionError, Translation, Translator
 from edgeformer_runtime.decoding.batching import MAX_ROWS
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
@@ -27,14 +27,15 @@ from edgeformer_runtime.serve.batching import (
     TURN,
     Batcher,
     BatchReport,
+    BatchSettings,
     ClosedError,
     QueueFullError,
-    Setting,
+    Ticket,
 )
+from edgeformer_runtime.serve.fair_semaphore import FairSemaphore
 from edgeformer_runtime.serve.settings import BatchLimits
-from edgeformer_runtime.serve.turns import Turns
+from edgeformer_runtime.source import Source, as_sources
 from edgeformer_runtime.workspace.workspace import Workspace
-from tests.runtime.test_workspace import bundle_between, replace_bundle
 
 SENTENCES = [
     "The old dog runs.",
@@ -61,14 +62,26 @@ def batcher(reports: list[BatchReport] | None = None, **limits: Any) -> Iterator
     batcher.close()
 
 
-MakeSetting = Callable[..., Setting]
+def submit(
+    queue: Batcher, sentences: Sequence[str], setting: BatchSettings, ticket: Ticket | None = None
+) -> Future[list[Translation]]:
+    """Queue the sentences of a request that leaves when they are translated."""
+    ticket = ticket or queue.admit(len(sentences))
+    tokenizer = setting.translator.source_tokenizer if setting.translator else None
+    sources = as_sources(tokenizer, sentences) if tokenizer else [Source(sentence, ()) for sentence in sentences]
+    future = ticket.submit(sources, setting)
+    future.add_done_callback(lambda _: queue.leave(ticket))
+    return future
+
+
+MakeSetting = Callable[..., BatchSettings]
 
 
 @pytest.fixture
 def setting(workspace: Workspace) -> Iterator[MakeSetting]:
     """Makes settings with a leased model."""
     with workspace.lease("model") as translator:
-        yield lambda **changes: Setting(translator, "en", "fr", DecodeOptions(**changes))
+        yield lambda **changes: BatchSettings(translator, "en", "fr", DecodeOptions(**changes))
 
 
 def summary(translations: list[Translation]) -> list[Any]:
@@ -113,7 +126,7 @@ def test_concurrent_requests_get_what_each_gets_alone(
         def ask(index: int) -> None:
             texts, changes = requests[index]
             start.wait(60)
-            results[index] = summary(together.submit(texts, setting(**changes)).result(60))
+            results[index] = summary(submit(together, texts, setting(**changes)).result(60))
 
         threads = [threading.Thread(target=ask, args=[index]) for index in range(len(requests))]
         for thread in threads:
@@ -137,14 +150,14 @@ def test_batches_are_translated_at_the_same_time(
 
     monkeypatch.setattr(Translator, "translate", together)
     with batcher(max_sentences=1, parallel=2) as queue:
-        dog, men = queue.submit(["A dog runs.", "Two men."], setting()).result(120)
+        dog, men = submit(queue, ["A dog runs.", "Two men."], setting()).result(120)
     assert (dog.source.text, men.source.text) == ("A dog runs.", "Two men.")
 
 
 def test_a_wrong_option_fails_its_own_request_only(workspace: Workspace, setting: MakeSetting) -> None:
     with batcher(delay=0.2) as together:
-        wrong = together.submit(["A dog."], setting(beam_size=0))
-        right = together.submit(["A dog."], setting(beam_size=1))
+        wrong = submit(together, ["A dog."], setting(beam_size=0))
+        right = submit(together, ["A dog."], setting(beam_size=1))
         assert right.result(60)[0].text
         with pytest.raises(OptionError, match="`beam_size` must be at least 1"):
             wrong.result(60)
@@ -156,96 +169,50 @@ def test_a_full_queue_refuses_requests(workspace: Workspace, setting: MakeSettin
 
         def flood() -> None:
             for _ in range(5):
-                futures.append(together.submit(["A dog."] * 5, setting()))  # noqa: PERF401  # keeps what was accepted
+                futures.append(submit(together, ["A dog."] * 5, setting()))  # noqa: PERF401  # keeps what was accepted
 
         with pytest.raises(QueueFullError, match=r"busy; try again in \d+ s") as caught:
             flood()
         assert caught.value.retry_after >= 1
         assert all(len(future.result(60)) == 5 for future in futures)
-        assert together.submit(["A dog."], setting()).result(60)
+        assert submit(together, ["A dog."], setting()).result(60)
 
 
 def test_a_long_request_does_not_fill_the_queue(workspace: Workspace, setting: MakeSetting) -> None:
     with batcher(max_queue=8, max_sentences=2) as together:
-        long = together.submit(["A dog."] * 200, setting())
-        short = together.submit(["Two men."], setting())
+        long = submit(together, ["A dog."] * 200, setting())
+        short = submit(together, ["Two men."], setting())
         assert short.result(60)
         long.cancel()
 
 
-def test_a_canceled_request_is_dropped(workspace: Workspace, setting: MakeSetting) -> None:
-    reports: list[BatchReport] = []
-    with batcher(reports, max_sentences=1, delay=0) as together:
-        long = together.submit(["A dog."] * 500, setting())
-        assert together.queue_length > 0
-        assert long.cancel()
-        assert together.queue_length == 0
-        assert together.submit(["A dog."], setting()).result(60)
-        with pytest.raises(CancelledError):
-            long.result(120)
-    assert sum(report.sentences for report in reports) < 20
-
-
-def test_a_short_request_overtakes_a_long_one(workspace: Workspace, setting: MakeSetting) -> None:
-    for changes in ({}, {"beam_size": 1}):
-        with batcher(max_sentences=4, delay=0) as together:
-            long = together.submit(["A dog."] * 400, setting())
-            assert together.submit(["A dog."], setting(**changes)).result(60)
-            assert not long.done()
-            long.cancel()
-
-
 def test_closing_finishes_what_is_queued(workspace: Workspace, setting: MakeSetting) -> None:
     with batcher(delay=5) as together:
-        future = together.submit(["A dog."] * 5, setting())
+        future = submit(together, ["A dog."] * 5, setting())
         began = time.monotonic()
         together.close()
         assert time.monotonic() - began < 4
         assert len(future.result(0)) == 5
         with pytest.raises(ClosedError, match="shutting down"):
-            together.submit(["A dog."], setting())
+            submit(together, ["A dog."], setting())
 
 
 def test_an_empty_request_is_answered_at_once(workspace: Workspace, setting: MakeSetting) -> None:
     with batcher() as together:
-        assert together.submit([], setting()).result(0) == []
-
-
-def test_a_replaced_model_finishes_what_it_began_and_is_closed(small_bundles: Any, tmp_path: Path) -> None:
-    path = bundle_between(small_bundles["fp32"], tmp_path, "bundle", "en", "fr")
-    models = Workspace({"model": path}, open_translator=lambda bundle: Translator.open(bundle, threads=1))
-    sentences = SENTENCES[:5] * 5
-    with batcher(max_sentences=2, delay=0) as together:
-        with models.lease("model") as old:
-            expected = [each.text for each in old.translate(sentences, on_error="return")]
-            first = together.submit(sentences, Setting(old, "en", "fr", DecodeOptions()))
-            replace_bundle(path, bundle_between(small_bundles["int8"], tmp_path, "new", "en", "fr"))
-            with models.lease("model") as new:
-                second = together.submit(sentences, Setting(new, "en", "fr", DecodeOptions()))
-                assert [each.text for each in second.result(60)] == [
-                    each.text for each in new.translate(sentences, on_error="return")
-                ]
-            assert [each.text for each in first.result(60)] == expected
-            left = together.submit(sentences, Setting(old, "en", "fr", DecodeOptions()))
-            left.cancel()
-        with pytest.raises(SessionError, match="closed"):
-            old.translate(["A dog."])
-        with models.lease("model") as new:
-            assert together.submit(["A dog."], Setting(new, "en", "fr", DecodeOptions())).result(60)
-    models.close()
+        assert submit(together, [], setting()).result(0) == []
 
 
 def test_a_request_that_would_wait_for_too_long_is_refused_at_once(setting: MakeSetting) -> None:
     with batcher(max_sentences=2, delay=0) as together:
         with together.admit(1, seconds=0.01):  # nothing waits
             pass
-        together.submit(["A dog."] * 4, setting()).result(60)
-        long = together.submit(["A dog."] * 400, setting())
-        others = [together.submit(["A dog."] * 2, setting()) for _ in range(100)]
+        submit(together, ["A dog."] * 4, setting()).result(60)
+        long = submit(together, ["A dog."] * 400, setting())
+        others = [submit(together, ["A dog."] * 2, setting()) for _ in range(100)]
         with pytest.raises(QueueFullError):
             together.admit(1, seconds=0.01)
         with together.admit(1, seconds=3600) as ticket:
-            assert together.submit(["A dog."], setting(), ticket).result(60)
+            assert submit(together, ["A dog."], setting(), ticket).result(60)
         for each in [long, *others]:
             each.cancel()
 
@@ -253,10 +220,10 @@ def test_a_request_that_would_wait_for_too_long_is_refused_at_once(setting: Make
 def test_a_short_request_is_not_refused_because_long_ones_wait(setting: MakeSetting) -> None:
     """Since requests take turns."""
     with batcher(max_sentences=2, delay=0) as together:
-        together.submit(["A dog."] * 4, setting()).result(60)
+        submit(together, ["A dog."] * 4, setting()).result(60)
         together._done, together._busy = 10.0, 10.0  # a second for each sentence
-        long = [together.submit(["A dog."] * 400, setting()) for _ in range(3)]
-        assert together.submit(["A dog."], setting(), together.admit(1, seconds=7)).result(60)
+        long = [submit(together, ["A dog."] * 400, setting()) for _ in range(3)]
+        assert submit(together, ["A dog."], setting(), together.admit(1, seconds=7)).result(60)
         with pytest.raises(QueueFullError):
             together.admit(2, seconds=1)
         for each in long:
@@ -268,7 +235,7 @@ def test_what_is_still_prepared_counts_as_waiting(setting: MakeSetting) -> None:
         with together.admit(2) as ticket:
             with pytest.raises(QueueFullError):
                 together.admit(1)
-            assert len(together.submit(["A dog.", "Two men."], setting(), ticket).result(60)) == 2
+            assert len(submit(together, ["A dog.", "Two men."], setting(), ticket).result(60)) == 2
             with together.admit(2), pytest.raises(QueueFullError):
                 together.admit(1)
         with together.admit(1):  # both have left
@@ -295,37 +262,14 @@ def test_what_nobody_waits_for_any_more_leaves_the_batch_at_the_next_step(
     canceled = threading.Event()
     monkeypatch.setattr(OnnxState, "step", counted)
     with batcher(delay=60, max_sentences=6) as together:
-        long = together.submit(["The old dog runs."] * 5, setting(**limits))
-        other = together.submit(["Two men play."], setting(**limits))
+        long = submit(together, ["The old dog runs."] * 5, setting(**limits))
+        other = submit(together, ["Two men play."], setting(**limits))
         assert begun.wait(60)
         long.cancel()
         canceled.set()
         assert summary(other.result(60)) == expected
     assert counts[:4] == [6, 6, 6, 1]
     assert set(counts[4:]) == {1}
-
-
-@pytest.mark.parametrize("fails", ["report", "watch"])
-def test_a_failing_measurement_does_not_end_the_thread(setting: MakeSetting, fails: str) -> None:
-    def fail(value: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    together = Batcher("model", **{fails: fail})  # type: ignore[arg-type]  # both take one value
-    try:
-        for _ in range(3):
-            assert together.submit(["A dog runs."], setting()).result(60)[0].text
-    finally:
-        together.close()
-
-
-def test_the_length_of_the_queue_is_told_whenever_it_changes(setting: MakeSetting) -> None:
-    lengths: list[int] = []
-    together = Batcher("model", BatchLimits(max_sentences=2, delay=0), watch=lengths.append)
-    together.submit(["A dog runs."] * 5, setting()).result(60)
-    together.close()
-    assert 5 in lengths
-    assert sorted(set(lengths)) == [0, 1, 3, 5]
-    assert lengths[-1] == 0
 
 
 @pytest.mark.parametrize("count", [1, 40])
@@ -347,10 +291,10 @@ def test_nobody_waits_for_more_than_a_turn_of_each_batch_however_long_the_others
 
     monkeypatch.setattr(OnnxState, "step", counted)
     with batcher(delay=0) as together:
-        long = [together.submit(["The old dog runs."] * count, setting(min_length=28)) for _ in range(30)]
+        long = [submit(together, ["The old dog runs."] * count, setting(min_length=28)) for _ in range(30)]
         assert begun.wait(60)
         before = sum(rows)
-        short = together.submit(["Two men."], setting(max_length=8))
+        short = submit(together, ["Two men."], setting(max_length=8))
         may_go_on.set()
         assert short.result(60)
         assert sum(rows) - before <= MAX_BATCHES * (TURN + MAX_ROWS)
@@ -378,23 +322,23 @@ def test_a_sentence_does_not_wait_for_the_others_of_its_batch(
 
     monkeypatch.setattr(OnnxState, "step", counted)
     with batcher(delay=60, max_sentences=2) as together:
-        short, long = (together.submit([each], setting(**options)) for each in sentences)
+        short, long = (submit(together, [each], setting(**options)) for each in sentences)
         short.add_done_callback(lambda future: is_done.set())
         translations += [short.result(60), long.result(60)]
     assert list(map(summary, translations)) == expected
 
 
 def test_turns_go_round() -> None:
-    turns, order = Turns(1), list[int]()
+    turns, order = FairSemaphore(1), list[int]()
 
     def work(number: int) -> None:
-        turns.take()
+        turns.acquire()
         for _ in range(3):
             order.append(number)
             turns.give_way()
-        turns.give()
+        turns.release()
 
-    turns.take()
+    turns.acquire()
     threads = [threading.Thread(target=work, args=[number]) for number in range(3)]
     for count, thread in enumerate(threads, 1):
         thread.start()
@@ -402,23 +346,23 @@ def test_turns_go_round() -> None:
             time.sleep(0.001)
     turns.give_way()
     assert order == [0, 1, 2]
-    turns.give()
+    turns.release()
     for thread in threads:
         thread.join(60)
     assert order == [0, 1, 2] * 3
-    turns.take()  # it is free
+    turns.acquire()  # it is free
 
     def last(is_first: bool) -> None:
-        turns.take(first=is_first)
+        turns.acquire(first=is_first)
         order.append(10 + is_first)
-        turns.give()
+        turns.release()
 
     threads = [threading.Thread(target=last, args=[is_first]) for is_first in (False, True)]
     for count, thread in enumerate(threads, 1):
         thread.start()
         while len(turns._line) < count:
             time.sleep(0.001)
-    turns.give()
+    turns.release()
     for thread in threads:
         thread.join(60)
     assert order[9:] == [11, 10]
@@ -438,19 +382,18 @@ def test_batches_are_full_fair_alike_and_of_one_setting(
     """Without threads, which would take them. Sentences take as many positions as they have characters, and five
     more."""
     translator: Any = None
-    lengths: list[int] = []
     limits = BatchLimits(parallel=0, max_sentences=sentences, max_positions=2 * positions)
-    queue = Batcher("model", limits, watch=lengths.append, threads=mock.Mock())
+    queue = Batcher("model", limits, threads=mock.Mock())
     with mock.patch(
-        f"{Batcher.__module__}.most_positions", lambda _, texts, options: [5 + len(each) for each in texts]
+        f"{Batcher.__module__}.most_positions", lambda _, texts, options: [5 + len(each.text) for each in texts]
     ):
         for beam, texts in requests:
-            queue.submit(texts, Setting(translator, "en", "fr", DecodeOptions(beam_size=beam)))
+            submit(queue, texts, BatchSettings(translator, "en", "fr", DecodeOptions(beam_size=beam)))
     left = [list(range(len(texts))) for _, texts in requests]
-    tickets = list(queue._tickets.values())
-    assert lengths[-1] == queue.queue_length == sum(map(len, left))
+    submitted = [ticket.submission for ticket in queue._tickets]
+    assert queue.queue_length == sum(map(len, left))
     while queue.queue_length:
-        before = list(queue._tickets.values())
+        before = [each for ticket in queue._tickets if (each := ticket.submission) and each.waiting]
         batch = queue._parts(queue._ready())
         sizes = [ticket.positions[place] for ticket, part in batch for place in part]
         assert batch[0][0] is before[0]
@@ -460,7 +403,7 @@ def test_batches_are_full_fair_alike_and_of_one_setting(
         assert len(sizes) == 1 or sum(sizes) <= positions
         assert max(sizes) <= ALIKE * min(sizes)
         for ticket, part in batch:
-            own = left[tickets.index(ticket)]
+            own = left[submitted.index(ticket)]
             assert [own.pop(0) for _ in part] == list(part)
         same = [
             ticket
@@ -471,10 +414,10 @@ def test_batches_are_full_fair_alike_and_of_one_setting(
         taken = {id(ticket): len(part) for ticket, part in batch}
         most = max(taken.values())
         for ticket in same:
-            assert taken.get(id(ticket), 0) >= most - 1 or not left[tickets.index(ticket)]
+            assert taken.get(id(ticket), 0) >= most - 1 or not left[submitted.index(ticket)]
         rest = [size for ticket in same for size in ticket.positions[ticket.taken :][:1]]
         is_full = len(sizes) == sentences or any(sum(sizes) + size > positions for size in rest)
         assert is_full or sum(sizes) >= positions or not rest
-        served = [ticket for ticket in queue._tickets.values() if id(ticket) in taken]
-        assert [*queue._tickets.values()][len(queue._tickets) - len(served) :] == served
+        order = [ticket.submission for ticket in queue._tickets]
+        assert {id(each) for each in order[len(order) - len(taken) :]} == set(taken)
     assert not any(left)

@@ -13,21 +13,16 @@ from pathlib import Path
 import pytest
 
 from edgeformer_runtime.serve import protocol
-from tests.runtime.serve.http import Client, serving, wait_until
-from tests.runtime.serve.test_server import command, get, wait_until_ready
+from tests.runtime.serve.http import Client, command, serving, wait_until
 
 PAIR = b'"source":"en","target":"fr"'
 POST = b"POST /translate HTTP/1.1\r\nHost: x\r\n"
 
 
-def connect(client: Client) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", int(client.url.rpartition(":")[2])), timeout=30)
-
-
 def sent(client: Client, request: bytes) -> bytes:
     """Send bytes, and read until the server closes the connection."""
     answer = b""
-    with connect(client) as connection:
+    with client.connect() as connection:
         connection.sendall(request)
         while part := connection.recv(65536):
             answer += part
@@ -119,17 +114,17 @@ def has_ended(connection: socket.socket) -> bool:
         return False
 
 
-@pytest.mark.parametrize("begin", [b"", b"G", POST + b"Content-Type: application/json\r\nContent-Length: 10\r\n\r\n{"])
+@pytest.mark.parametrize("begin", [b"", POST + b"Content-Type: application/json\r\nContent-Length: 10\r\n\r\n{"])
 def test_connections_that_wait_for_their_client_make_room_for_others(bundle: Path, begin: bytes) -> None:
     """The oldest ones do, and none whose request is being answered."""
     with serving(bundle, max_connections=20) as client, ExitStack() as stack:
         content = json.dumps({"texts": ["A dog runs."] * 500, "source": "en", "target": "fr"}).encode()
-        busy = stack.enter_context(connect(client))
+        busy = stack.enter_context(client.connect())
         busy.sendall(b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(content) + content)
         wait_until(lambda: client.waiting("en-fr"))
         waiting = []
         for _ in range(60):
-            waiting.append(stack.enter_context(connect(client)))
+            waiting.append(stack.enter_context(client.connect()))
             waiting[-1].sendall(begin)
             assert client.get("/health").status == 200
         assert all(map(has_ended, waiting[:30]))
@@ -145,13 +140,12 @@ def test_more_connections_than_descriptors_are_no_end_of_the_server(bundle: Path
         pytest.skip("this process may not open enough files")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
     try:
-        with command(bundle, shell="ulimit -n 1024") as (process, url, _), ExitStack() as stack:
-            wait_until_ready(url)
+        with command(bundle, shell="ulimit -n 1024") as (process, client, _), ExitStack() as stack:
+            assert client.get("/ready").status == 200
             for _ in range(1100):
-                address = ("127.0.0.1", int(url.rpartition(":")[2]))
-                stack.enter_context(socket.create_connection(address, timeout=30))
+                stack.enter_context(client.connect())
             for _ in range(5):
-                assert json.loads(get(url + "/health")) == {"status": "ok"}
+                assert client.get("/health").json == {"status": "ok"}
             process.terminate()
             assert process.stderr is not None
             assert len(process.stderr.readlines()) < 100
@@ -159,11 +153,16 @@ def test_more_connections_than_descriptors_are_no_end_of_the_server(bundle: Path
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read_is_dropped_but_a_slow_one_is_not(bundle: Path) -> None:
     text = "dog " * 5_000_000
     content = json.dumps({"texts": [text], "source": "fr", "target": "fr"}).encode()
     head = b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(content)
-    with serving(bundle, request_seconds=5, max_body=2**26) as client, connect(client) as slow, connect(client) as idle:
+    with (
+        serving(bundle, request_seconds=5, max_body=2**26) as client,
+        client.connect() as slow,
+        client.connect() as idle,
+    ):
         for connection in (slow, idle):
             connection.sendall(head + content)
             assert connection.recv(1)

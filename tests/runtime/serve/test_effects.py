@@ -21,20 +21,12 @@ import pytest
 
 from edgeformer_runtime.cli.serve import Size
 from edgeformer_runtime.cli.serve import serve as serve_command
+from edgeformer_runtime.limits import MIB
 from edgeformer_runtime.serve.batching import MAX_BATCHES
 from edgeformer_runtime.serve.server import bind
 from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings
 from tests.commands import run
-from tests.runtime import test_signature
-from tests.runtime.serve import (
-    test_access,
-    test_connections,
-    test_libretranslate,
-    test_server,
-    test_shutdown,
-    test_stored_files,
-    test_v1,
-)
+from tests.conftest import ROOT
 from tests.runtime.serve.http import Client, logged_lines, serving, wait_until
 
 TEXT = "The old dog runs."
@@ -179,25 +171,11 @@ def check_port(folder: Path) -> None:
 PROCESS = {"bundles": check_bundles, "host": check_host, "port": check_port}
 """Settings of the process and its port."""
 ELSEWHERE = {
-    "api_keys": test_libretranslate.test_keys_and_rates,
-    "allowed_hosts": test_stored_files.test_nothing_is_stored_for_equal_languages_and_links_name_this_server,
-    "files_folder": test_stored_files.test_nothing_is_stored_for_equal_languages_and_links_name_this_server,
-    "max_beam": test_v1.test_a_request_cannot_ask_for_more_work_than_the_server_permits,
-    "max_body": test_server.test_large_requests_are_refused_before_they_are_read,
-    "max_connections": test_connections.test_connections_that_wait_for_their_client_make_room_for_others,
-    "max_output_tokens": test_v1.test_a_request_cannot_ask_for_more_work_than_the_server_permits,
-    "max_sentences": test_v1.test_a_request_has_a_limited_number_of_sentences_and_tokens,
-    "max_streams": test_v1.test_streams_take_turns,
-    "max_upload": test_server.test_large_requests_are_refused_before_they_are_read,
-    "metrics_token": test_server.test_measurements,
-    "rate_limit": test_access.test_links_have_the_scheme_of_the_proxy_and_limits_the_address,
-    "shutdown_seconds": test_shutdown.test_what_takes_longer_than_the_time_to_shut_down_is_refused,
-    "suggestions": test_libretranslate.test_suggestions_are_off_or_appended_to_a_file,
-    "trusted_keys": test_signature.test_other_keys_and_no_keys_trust_nothing,
-    "trusted_proxies": test_access.test_links_have_the_scheme_of_the_proxy_and_limits_the_address,
-    "workers": test_server.test_a_process_that_dies_is_replaced,
+    *("api_keys", "allowed_hosts", "max_beam", "max_body", "max_connections", "max_output_tokens", "max_sentences"),
+    *("max_streams", "max_upload", "metrics_token", "rate_limit", "shutdown_seconds", "trusted_keys"),
+    "trusted_proxies",
 }
-"""Settings whose effects other tests see."""
+"""Settings whose effects other tests of this folder see."""
 
 NAMES = sorted(
     [setting.name for setting in fields(ServeSettings) if setting.name != "batch"]
@@ -235,7 +213,7 @@ def test_every_setting_has_an_effect(
 
 
 OPTIONS = [option for option in serve_command.params if isinstance(option, click.Option)]
-WITHOUT_OPTION = {"bundles", "batch.max_positions", "files_folder"}
+WITHOUT_OPTION = {"bundles", "batch.max_positions"}
 VALUES = {
     "allowed_hosts": "example.org",
     "host": "0.0.0.0",
@@ -243,7 +221,6 @@ VALUES = {
     "trusted_keys": "key.pub",
     "metrics_token": "secret",
     "api_keys": "keys",
-    "suggestions": "suggestions",
 }
 """Values of options of any text."""
 
@@ -300,3 +277,22 @@ def test_every_option_reaches_a_setting_of_its_own(
         (name,) = (name for name in default if default[name] != found[name])
         reached.append(name)
     assert sorted([*reached, *WITHOUT_OPTION]) == NAMES
+
+
+@pytest.mark.parametrize("kind", [ServeSettings, BatchLimits])
+def test_the_page_names_every_option_with_its_default_and_numbers_have_a_range(kind: type) -> None:
+    page = (ROOT / "docs" / "server.md").read_text(encoding="utf-8").splitlines()
+    for option in fields(kind):
+        if (flag := option.metadata.get("flag")) is None:
+            continue
+        names = (f"`{flag}`", f"`--no-{flag.removeprefix('--')}`")
+        (row,) = (line for line in page if line.startswith("| `--") and any(name in line for name in names))
+        default: Any = option.default
+        if not isinstance(default, bool) and default not in (None, "", ()):
+            size = f"{default // MIB}M" if option.metadata.get("is_size") else f"{default}".removesuffix(".0")
+            assert size in row.rsplit("|", 2)[1]
+        for limit, step in ((option.metadata.get("low"), -1), (option.metadata.get("high"), 1)):
+            if limit is not None:
+                with pytest.raises(click.BadParameter, match="is not in the range"):
+                    serve_command.make_context("serve", [flag, str(limit + step)])
+                serve_command.make_context("serve", [flag, str(limit)])

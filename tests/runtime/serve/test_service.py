@@ -46,11 +46,13 @@ def test_a_model_that_is_being_opened_keeps_nobody_else_waiting(small_bundle: Pa
     service = Service(workspace, ServeSettings(bundles=(), batch=LIMITS))
 
     async def ask() -> None:
-        slow_job = Job(["Der Hund."], service.route("de", "en"))
+        slow_job = Job(["Der Hund."], service.workspace.catalog().route("de", "en"))
         slow = [asyncio.create_task(service.translate(slow_job)) for _ in range(100)]
         await asyncio.to_thread(is_opening.wait, 60)
         for _ in range(3):
-            ((translation,),) = await service.translate(Job(["A dog runs."], service.route("en", "fr")))
+            ((translation,),) = await service.translate(
+                Job(["A dog runs."], service.workspace.catalog().route("en", "fr"))
+            )
             assert translation.text
         assert not any(task.done() for task in slow)
         may_open.set()
@@ -65,7 +67,7 @@ def test_large_html_is_read_in_another_process_as_it_would_be_here(
 ) -> None:
     service = Service(Workspace(bundles(small_bundle, tmp_path)), ServeSettings(bundles=(), batch=LIMITS))
     document = "\ufeff<p title='A dog'>A &amp; <b>dog</b><sup>[1]</sup>runs.\r\n<br></p>"
-    job = Job([document, "<i>A dog."], service.route("en", "fr"), "html")
+    job = Job([document, "<i>A dog."], service.workspace.catalog().route("en", "fr"), "html")
 
     async def ask() -> list[TextTranslation]:
         return [ranks[0] for ranks in await service.translate(job)]
@@ -99,7 +101,7 @@ def test_large_texts_are_split_one_after_the_other_and_small_ones_meanwhile(
     service = Service(workspace, ServeSettings(bundles=(), batch=LIMITS))
 
     async def ask() -> None:
-        route = service.route("en", "fr")
+        route = service.workspace.catalog().route("en", "fr")
         large = [asyncio.create_task(service.translate(Job(["7 " * LARGE_TEXT], route))) for _ in range(6)]
         assert await asyncio.to_thread(is_splitting.acquire, timeout=60)
         assert await service.translate(Job(["A dog runs."], route))
@@ -134,7 +136,11 @@ def test_a_canceled_request_is_translated_no_further(
     service = Service(workspace, ServeSettings(bundles=(), batch=LIMITS))
 
     async def ask() -> None:
-        job = Job(["A dog runs."] * 50, service.route("en", "fr"), changes={"min_length": 25, "beam_size": 1})
+        job = Job(
+            ["A dog runs."] * 50,
+            service.workspace.catalog().route("en", "fr"),
+            changes={"min_length": 25, "beam_size": 1},
+        )
 
         async def read() -> None:
             if stream:
@@ -157,27 +163,6 @@ def test_a_canceled_request_is_translated_no_further(
         assert steps <= 6
 
     asyncio.run(asyncio.wait_for(ask(), 120))
-
-
-def test_sentences_that_are_translated_again_take_turns_with_all_others(
-    small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    translate, threads, texts = Translator.translate, set[str](), list[str]()
-
-    def noted(self: Translator, sentences: list[str], *arguments: Any, **options: Any) -> list[Translation]:
-        threads.add(threading.current_thread().name.rstrip("0123456789"))
-        texts.extend(sentences)
-        return translate(self, sentences, *arguments, **options)
-
-    monkeypatch.setattr(Translator, "translate", noted)
-    workspace = Workspace(bundles(small_bundle, tmp_path), open_translator=lambda b: Translator.open(b, threads=1))
-    service = Service(workspace, ServeSettings(bundles=(), batch=LIMITS))
-    job = Job(["A dog runs to {place} and barks."], service.route("en", "fr"))
-    ((translation,),) = asyncio.run(service.translate(job))
-    service.close()
-    assert "{place}" in translation.text
-    assert len(texts) == 2  # the second one without the placeholder, which the model did not copy
-    assert threads == {"translate_"}
 
 
 def test_sentences_are_translated_if_no_further_thread_can_start(
@@ -208,7 +193,7 @@ def test_a_rank_of_a_text_has_that_of_each_sentence_or_its_last(counts: list[int
     texts = [counts, [1], counts]
 
     def joining(chosen: list[Translation], stop: Stop) -> Joining[Any]:
-        again = yield [each.text for each in chosen]
+        again = yield [Source(each.text, ()) for each in chosen]
         return SimpleNamespace(text=" ".join(each.text for each in again))
 
     plans: Any = [SimpleNamespace(sentences=list(each), joining=joining) for each in texts]
@@ -218,7 +203,7 @@ def test_a_rank_of_a_text_has_that_of_each_sentence_or_its_last(counts: list[int
     next(work)
     while results is None:
         try:
-            answer = [named[text] for text in work.send(answer)]
+            answer = [named[source.text] for source in work.send(answer)]
         except StopIteration as end:
             results = end.value
     first = 0

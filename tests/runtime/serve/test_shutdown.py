@@ -19,12 +19,13 @@ import pytest
 
 from edgeformer_runtime.serve.server import Server
 from edgeformer_runtime.serve.settings import BatchLimits
-from tests.runtime.serve.http import serving, wait_until
-from tests.runtime.serve.test_server import command, get, wait_until_ready
+from tests.runtime.serve.http import Client, command, serving, wait_until
+
+PAIR = {"source": "en", "target": "fr"}
 
 
 def send(connection: HTTPConnection, *texts: str, **fields: Any) -> None:
-    content = {"texts": texts or ["The old dog runs."], "source": "en", "target": "fr", **fields}
+    content = {"texts": texts or ["The old dog runs."], **PAIR, **fields}
     connection.request("POST", "/v1/translate", json.dumps(content), {"Content-Type": "application/json"})
 
 
@@ -68,17 +69,6 @@ def test_what_arrives_just_before_the_end_is_answered(bundle: Path, monkeypatch:
     assert [response.headers["connection"] for _, response, _ in answers] == ["close", "close"]
 
 
-def test_connections_are_not_kept_when_the_server_shuts_down(bundle: Path) -> None:
-    with serving(bundle) as client:
-        connection = HTTPConnection(client.url.removeprefix("http://"), timeout=60)
-        send(connection)
-        assert answered(connection)[1].headers["connection"] is None
-        client.context.is_draining = True
-        send(connection)
-        assert answered(connection)[1].headers["connection"] == "close"
-        assert connection.sock is None
-
-
 def test_what_takes_longer_than_the_time_to_shut_down_is_refused(bundle: Path) -> None:
     limits = BatchLimits(max_sentences=1, delay=0)
     with serving(bundle, batch=limits, shutdown_seconds=1, max_beam=32) as client:
@@ -92,17 +82,15 @@ def test_what_takes_longer_than_the_time_to_shut_down_is_refused(bundle: Path) -
     assert content == {"error": "The server is shutting down."}
 
 
-@pytest.mark.parametrize("is_read", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_a_stream_that_is_cut_off_ends_with_an_error_and_a_line_of_the_log_at_most(bundle: Path, is_read: bool) -> None:
-    with command(bundle, "--shutdown-timeout", "1") as (process, url, _), ThreadPoolExecutor(1) as pool:
-        with closing(HTTPConnection(url.removeprefix("http://"), timeout=60)) as connection:
-            send(connection, *["The old dog runs near the house.\n" * 9] * 500, stream=True)
-            response = connection.getresponse()
-            rest = pool.submit(response.read) if is_read else None
+def test_a_stream_that_is_cut_off_ends_with_an_error_and_a_line_of_the_log_at_most(bundle: Path) -> None:
+    with command(bundle, "--shutdown-timeout", "1") as (process, client, _), ThreadPoolExecutor(1) as pool:
+        with client.open(
+            "/v1/translate", {"texts": ["The old dog runs near the house.\n" * 9] * 500, "stream": True, **PAIR}
+        ) as response:
+            rest = pool.submit(response.read)
             process.send_signal(signal.SIGTERM)
             assert process.wait(120) == 0
-            if rest is not None:
-                assert rest.result(120).endswith(b'event: error\ndata: {"error":"The server is shutting down."}\n\n')
+            assert rest.result(120).endswith(b'event: error\ndata: {"error":"The server is shutting down."}\n\n')
         assert process.stderr is not None
         request, *others = sorted(
             (json.loads(line) for line in process.stderr), key=lambda line: line["event"] != "request"
@@ -112,37 +100,6 @@ def test_a_stream_that_is_cut_off_ends_with_an_error_and_a_line_of_the_log_at_mo
             [],
             ["Cancel 1 running task(s), timeout graceful shutdown exceeded"],
         )
-
-
-@pytest.mark.slow
-def test_nobody_can_connect_to_workers_that_shut_down(bundle: Path) -> None:
-    patience = ("--timeout", "600", "--shutdown-timeout", "250")
-    with command(bundle, "--workers", "2", "--batch-sentences", "1", "--max-beam", "16", *patience) as (
-        process,
-        url,
-        _,
-    ):
-        wait_until_ready(url)
-        connection = HTTPConnection(url.removeprefix("http://"), timeout=60)
-        send(connection, *["The old dog runs near the house."] * 200, options={"beam_size": 16, "min_length": 20})
-        wait_until(lambda: "edgeformer_requests_in_flight 2.0" in get(url + "/metrics"))
-        process.send_signal(signal.SIGTERM)
-        deadline = time.monotonic() + 20
-        refused = False
-        while not refused and time.monotonic() < deadline:
-            with closing(HTTPConnection(url.removeprefix("http://"), timeout=2)) as other:
-                try:
-                    send(other)
-                    refused = other.getresponse().status == 503
-                except ConnectionRefusedError:
-                    refused = True
-                except OSError:
-                    pass
-            time.sleep(0.05)
-        assert process.poll() is None  # the first request is still being answered
-        assert refused
-        assert answered(connection)[0] == 200
-        assert process.wait(120) == 0
 
 
 def test_the_end_waits_for_no_thread(bundle: Path, tmp_path: Path) -> None:
@@ -167,7 +124,7 @@ def test_the_end_waits_for_no_thread(bundle: Path, tmp_path: Path) -> None:
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         url = re.findall(r"http://(\S+)", process.stdout.readline())[0]
-        wait_until_ready(f"http://{url}")
+        assert Client(f"http://{url}").get("/ready").status == 200
         one, two = HTTPConnection(url, timeout=60), HTTPConnection(url, timeout=60)
         with closing(one), closing(two):
             for connection, text in ((one, "whole"), (two, "split")):

@@ -19,7 +19,6 @@ FIELDS: dict[str, dict[str, Any]] = {
     "/translate": {"q": "A dog.", **PAIR},
     "/detect": {"q": "A dog."},
     "/translate_file": PAIR,
-    "/suggest": {"q": "A dog.", "s": "Un chien.", **PAIR},
     "/v1/translate": {"texts": ["A dog."], **PAIR},
 }
 WORK = {"/translate": "translate", "/translate_file": "translate_document", "/v1/translate": "translate"}
@@ -36,7 +35,6 @@ def statuses(bundle: Path, folder: Path) -> Statuses:
         "api_keys": folder / "keys",
         "max_body": 2000,
         "max_upload": 2000,
-        "suggestions": folder / "suggestions",
     }
     with serving(bundle, metrics_token="token", **settings) as client:
         for path in FIELDS:
@@ -48,13 +46,14 @@ def statuses(bundle: Path, folder: Path) -> Statuses:
         url = ask(client, "/translate_file", "good").json["translatedFileUrl"].removeprefix(client.url)
         for address in (url, "/download_file/x", f"/download_file/{'0' * 36}.txt"):
             seen["/download_file/{name}"].add(str(client.get(address).status))
-        with broken(client.context.service.workspace, "models", RuntimeError()):
+        with broken(client.context.service.workspace, "catalog", RuntimeError()):
             for path in ("/languages", "/frontend/settings", "/v1/models"):
                 seen[path].add(str(client.get(path).status))
         client.context.is_draining = True
-        seen["/ready"].add(str(client.get("/ready").status))
-    settings = {"request_seconds": 0.3, "suggestions": folder / "suggestions"}
-    with serving(bundle, **settings) as client, ThreadPoolExecutor() as pool:
+        ready = client.get("/ready")
+        assert ready.json == {"status": "draining"}
+        seen["/ready"].add(str(ready.status))
+    with serving(bundle, request_seconds=0.3) as client, ThreadPoolExecutor() as pool:
         for path, late in zip(FIELDS, pool.map(lambda path: late_status(client, path), FIELDS), strict=True):
             seen[path].add(late)
     return seen
@@ -106,7 +105,11 @@ def broken(owner: object, name: str, error: Exception) -> Iterator[None]:
 
 def late_status(client: Client, path: str) -> str:
     with half_a_request(client.url, path) as connection:
-        return connection.recv(65536).decode().split()[1]
+        answer = connection.recv(65536)
+        while b"}" not in answer:
+            answer += connection.recv(65536)
+        assert b"did not arrive within 0.3 seconds" in answer
+        return answer.decode().split()[1]
 
 
 def test_the_statuses_of_every_route_are_listed(bundle: Path, statuses: Statuses) -> None:

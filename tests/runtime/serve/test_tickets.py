@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeformer_runtime import Translator
+from edgeformer_runtime.attention import attended
 from edgeformer_runtime.serve import batching
 from edgeformer_runtime.serve.service import Service
 from edgeformer_runtime.serve.settings import BatchLimits
@@ -155,8 +156,8 @@ def watched(events: list[Event]) -> Iterator[None]:
             batching, "most_positions", told("measure", lambda _, texts, options: texts, batching.most_positions)
         )
         patch.setattr(Translator, "translate", told("translate", lambda _, texts, *rest: texts, Translator.translate))
-        sources = lambda _, translations: [each.source.text for each in translations]  # noqa: E731
-        patch.setattr(Translator, "attention", told("attend", sources, Translator.attention))
+        sources = lambda _, tokenizers, translations, *rest: [each.source.text for each in translations]  # noqa: E731
+        patch.setattr("edgeformer_runtime.sentences.attended", told("attend", sources, attended))
         of_plan = lambda plan, *rest: plan.sentences  # noqa: E731
         patch.setattr(Plan, "joining", told("join", of_plan, Plan.joining))
         patch.setattr(Plan, "_with_numbers", told("numbers", of_plan, Plan._with_numbers))
@@ -178,7 +179,7 @@ def client(folder: Path) -> Iterator[Client]:
 
 
 @given(st.lists(EVENTS, min_size=1, max_size=6))
-@examples(6, 300)
+@examples(3, 300)
 def test_nothing_of_a_request_stays_in_a_queue_however_it_ends(client: Client, events: list[Event]) -> None:
     service = client.context.service
     for number, event in enumerate(events):
@@ -187,7 +188,7 @@ def test_nothing_of_a_request_stays_in_a_queue_however_it_ends(client: Client, e
         list(clients.map(lambda event: event.ask(client.url), events))
         wait_until(lambda: client.context.metrics.in_flight._value.get() == 0)
         finish_threads(service)
-    assert [ticket for batcher in service._batchers.values() for ticket in batcher._tickets.values()] == []
+    assert [ticket for batcher in service._batchers.values() for ticket in batcher._tickets] == []
     wait_until(lambda: not any(batcher._begun for batcher in service._batchers.values()))
     for source in ("de", "en"):
         body = {"texts": ["The old dog {place} runs 17 times."], "source": source, "target": "fr"}

@@ -58,8 +58,8 @@ class WordTranslator:
         self.defaults = DecodeOptions()
         self.source_tokenizer = self.target_tokenizer = WordTokenizer()
 
-    def translate(self, texts: Iterable[str], options: object = None, **limits: object) -> list[Translation]:
-        return [self.translation(text) for text in texts]
+    def translate(self, texts: Iterable[str | Source], options: object = None, **limits: object) -> list[Translation]:
+        return [self.translation(text.text if isinstance(text, Source) else text) for text in texts]
 
     def order(self, words: Sequence[str]) -> list[int]:
         """Positions of the source words that are translated, in the order of their translations."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from edgeformer_runtime.source import Source
 from edgeformer_runtime.text.plan import Plan
@@ -15,6 +15,18 @@ def translation(source: str, target: str) -> Translation:
     return Translation(Source(source, ()), (TextHypothesis(target, (), (), 0.0, True),))
 
 
-def join(plan: Plan, translate: Callable[[str], str] = str) -> TextTranslation:
-    """Join translations made by a function; by default, copies."""
-    return plan.join([translation(sentence, translate(sentence)) for sentence in plan.sentences])
+Translate = Callable[[Sequence[Source]], Sequence[Translation]]
+
+
+def join(plan: Plan, translate: Callable[[str], str] = str, again: Translate | None = None) -> TextTranslation:
+    """Join translations made by a function; by default, copies. Another one may translate what is wanted again."""
+
+    def translated(sentences: Sequence[Source]) -> list[Translation]:
+        return [translation(sentence.text, translate(sentence.text)) for sentence in sentences]
+
+    return plan.join(translated(plan.sentences), again or translated)
+
+
+def read_of(plan: Plan) -> list[str]:
+    """What the model reads of the sentences of a text."""
+    return [sentence.text for sentence in plan.sentences]

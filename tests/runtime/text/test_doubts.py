@@ -9,7 +9,6 @@ import pytest
 
 from edgeformer_runtime.errors import BundleError, OptionError
 from edgeformer_runtime.text import TextOptions, TextTranslator
-from edgeformer_runtime.text.languages import can_detect_languages
 from edgeformer_runtime.text.text_translator import MIN_CONFIDENCE
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_manifest
@@ -18,7 +17,6 @@ from tests.runtime.serve.http import serving
 from tests.runtime.test_workspace import bundle_between
 
 TEXT = "The old dog runs near the sea. Zzgl brmf. 42"
-GERMAN = "Der alte Hund läuft durch den tiefen Schnee und bellt die ganze Nacht."
 
 
 def measured(bundle: Path, value: object) -> Path:
@@ -88,18 +86,6 @@ def test_a_model_that_failed_its_validation_says_so_at_every_use(bundle: Path, t
     with Translator.open(bundle) as translator:
         (result,) = TextTranslator(translator).translate([TEXT])
         assert [sentence.is_doubtful for sentence in result.sentences] == [True, True, False]
-
-
-@pytest.mark.skipif(not can_detect_languages(), reason="needs edgeformer[detect]")
-def test_the_command_names_another_language(bundle: Path, tmp_path: Path) -> None:
-    measured(bundle, 0.99)
-    named = "Warning: The text looks like `de`, but the model translates from `en`."
-    assert run("translate", bundle, GERMAN).stderr.splitlines()[1:] == [named]
-    source = tmp_path / "page.html"
-    source.write_text(f"<p>{GERMAN}</p>", encoding="utf-8")
-    assert run("translate", bundle, source, "-o", tmp_path / "out.html").stderr.splitlines()[1:] == [named]
-    for other in ("The old dog runs near the sea and sings all day.", "Hund", "42 km"):
-        assert "looks like" not in run("translate", bundle, other).stderr
 
 
 def test_the_server_marks_sentences(bundle: Path) -> None:

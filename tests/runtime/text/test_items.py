@@ -159,7 +159,7 @@ class TestNotCopied:
         text_translator = TextTranslator(translator)
         plan = text_translator.split("The old dog {user_name} runs.")
         expected = text_translator.translate(["The old dog runs."])[0].text
-        result = join(plan, lambda sentence: "Le vieux chien ( nom ) court.").text
+        result = join(plan, lambda sentence: "Le vieux chien ( nom ) court.", translator.translate).text
         assert result.count("{user_name}") == 1
         assert result.replace("{user_name}", "").split() == expected.split()
 

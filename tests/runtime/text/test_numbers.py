@@ -94,7 +94,7 @@ class Damaging(WordTranslator):
         super().__init__()
         self.languages, self._damage, self.calls = languages, iter(damage), 0
 
-    def translate(self, texts: Iterable[str], options: object = None, **limits: object) -> list[Translation]:
+    def translate(self, texts: Iterable[str | Source], options: object = None, **limits: object) -> list[Translation]:
         self.calls += 1
         return super().translate(texts)
 
@@ -155,8 +155,8 @@ def test_a_text_without_digits_is_unchanged(text: str, damage: list[str]) -> Non
     for is_checked in (True, False):
         translator: Any = WordTranslator()
         plan = TextTranslator(translator, TextOptions(check_numbers=is_checked)).split(text)
-        translations = [translator.translation(source.translate(sentence)) for sentence in plan.sentences]
-        results.append(plan.join(translations))
+        translations = [translator.translation(source.translate(sentence.text)) for sentence in plan.sentences]
+        results.append(plan.join(translations, translator.translate))
     assert results[0].text == results[1].text
     assert not any(sentence.wrong_numbers for sentence in results[0].sentences)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_manifest
 from tests.runtime.text.attended import SayingTranslator
 from tests.runtime.text.attended import text_translator as word_translator
-from tests.runtime.text.copies import join
+from tests.runtime.text.copies import join, read_of
 from tests.web.rules import RULES
 
 TEXT = "The old dog runs 350 times near the sea. The green river sings.\n\n- the machine\n- 42\n"
@@ -49,7 +50,8 @@ def test_the_halves_give_the_same_and_texts_are_independent(translator: Translat
     decoding = text_translator.decoding(beam_size=2)
     for text, expected in zip(texts, together, strict=True):
         plan = text_translator.split(text)
-        assert plan.join(translator.translate(plan.sentences, decoding), decoding).text == expected
+        translate = partial(translator.translate, options=decoding)
+        assert plan.join(translate(plan.sentences), translate).text == expected
         assert text_translator.translate([text], beam_size=2)[0].text == expected
 
 
@@ -116,10 +118,10 @@ class TestPeriod:
         text = "the dog runs\nThe dog runs!\nthe  dogs:\nthe {name}\nthe (old) dog (2)\ndog 5"
         plan = TextTranslator(needy).split(text)
         read = ["the dog runs.", "The dog runs!", "the  dogs:", "the {name}", "the (old) dog (2).", "dog 5."]
-        assert plan.sentences == read
+        assert read_of(plan) == read
         for other in (TextTranslator(needy, TextOptions(add_period=False)), TextTranslator(translator)):
-            assert other.split(text).sentences == text.split("\n")
-        assert TextTranslator(needy).split("<b>the</b> dog", format="html").sentences == ["the dog."]
+            assert read_of(other.split(text)) == text.split("\n")
+        assert read_of(TextTranslator(needy).split("<b>the</b> dog", format="html")) == ["the dog."]
 
     @pytest.mark.parametrize("match_surface", [True, False])
     def test_the_translation_loses_its_final_punctuation(self, needy: Translator, *, match_surface: bool) -> None:
@@ -134,7 +136,7 @@ class TestPeriod:
         count = len(needy.source_tokenizer.encode_batch([sentence], special_tokens=True)[0])
         for limit, mark in ((count, ""), (count + 1, ".")):
             texts = TextTranslator(needy, TextOptions(max_sentence_tokens=limit))
-            assert texts.split(sentence).sentences == [sentence + mark]
+            assert read_of(texts.split(sentence)) == [sentence + mark]
 
     @pytest.mark.parametrize("text", ["the red dog runs", "the {name} dog", "the 12 dogs run"])
     def test_words_come_from_the_sentence(self, text: str) -> None:
@@ -153,7 +155,7 @@ class TestCapitals:
         for capitals, expected in (("lower", "The old dog {Name} runs"), ("keep", "THE OLD DOG {Name} RUNS")):
             text_translator = TextTranslator(translator, TextOptions(capitals=capitals))  # type: ignore[arg-type]
             plan = text_translator.split("THE OLD DOG {Name} RUNS")
-            assert plan.sentences == [expected]
+            assert read_of(plan) == [expected]
         plan = TextTranslator(translator, TextOptions(capitals="lower")).split("THE OLD DOG RUNS!")
         assert join(plan, lambda sentence: "le vieux chien court !").text == "LE VIEUX CHIEN COURT !"
 
@@ -184,15 +186,15 @@ class TestCapitals:
     ) -> None:
         options = TextOptions(capitals="lower", match_surface=False)
         plan = TextTranslator(translator, options).split(source)
-        assert plan.sentences == [read]
+        assert read_of(plan) == [read]
         assert join(plan, lambda sentence: translated).text == expected
 
     def test_auto_asks_the_tokenizer(self, translator: Translator) -> None:
         count = [len(source.ids) for source in translator.encode(["THE OLD DOG RUNS", "The old dog runs"])]
         assert count[0] > 1.5 * count[1]  # what this tokenizer does with capitals
-        assert TextTranslator(translator).split("THE OLD DOG RUNS").sentences == ["The old dog runs"]
-        assert TextTranslator(translator).split("NATO").sentences == ["NATO"]
-        assert TextTranslator(translator).split("The NATO dog").sentences == ["The NATO dog"]
+        assert read_of(TextTranslator(translator).split("THE OLD DOG RUNS")) == ["The old dog runs"]
+        assert read_of(TextTranslator(translator).split("NATO")) == ["NATO"]
+        assert read_of(TextTranslator(translator).split("The NATO dog")) == ["The NATO dog"]
 
 
 @pytest.mark.parametrize(("source", "text", "expected"), RULES["lost"])

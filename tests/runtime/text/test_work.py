@@ -54,7 +54,7 @@ def joined(text: str, **options: Any) -> int:
     plan = translator.split(text, format="html")
     assert len(plan.sentences) == 1
     translations = translator.translator.translate(plan.sentences)
-    return lines_run(lambda: plan.join(translations))
+    return lines_run(lambda: plan.join(translations, translator.translator.translate))
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def translated_texts(
     else:
         shown = one_line if format == "text" else str
         written = [shown(translation.text) + "\n" for translation in translations]
-    return BlockOutput("".join(written), [], Doubts.of(translator, translations))
+    return BlockOutput("".join(written), [], Doubts.of(translations))
 
 
 def _plain_lines(translation: Translation, decoding: DecodeOptions) -> str:

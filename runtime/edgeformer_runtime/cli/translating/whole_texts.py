@@ -65,7 +65,7 @@ def translated_document(
     if as_json:
         _, source = decoded(content, f"`{name}`")
         written = text_record(source, translations[0]).encode()
-    return written, Doubts.of(translator.translator, translations)
+    return written, Doubts.of(translations)
 
 
 def _content(file: Path | None) -> tuple[str, bytes]:

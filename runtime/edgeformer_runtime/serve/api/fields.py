@@ -12,7 +12,7 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from edgeformer_runtime.serve.context import bearer_token, read_from
+from edgeformer_runtime.serve.context import bearer_token, decode_body
 from edgeformer_runtime.serve.errors import ApiError
 
 SLICE = 16384
@@ -115,7 +115,7 @@ async def read_fields(request: Request) -> Fields:
     token = bearer_token(request)
     if kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json")):
         try:
-            values = await read_from(await request.body(), msgspec.json.decode)
+            values = await decode_body(await request.body(), msgspec.json.decode)
         except (msgspec.DecodeError, ValueError, RecursionError):
             values = None
         if not isinstance(values, dict):
@@ -131,7 +131,7 @@ async def read_fields(request: Request) -> Fields:
             finally:
                 await form.close()
         elif kind == "application/x-www-form-urlencoded":  # Starlette takes bytes that are not escaped for Latin-1
-            items = await read_from(await request.body(), _form)
+            items = await decode_body(await request.body(), _form)
         address = _form(request.scope["query_string"])
     except UnicodeDecodeError:
         raise ApiError(400, "Invalid request: the form is not UTF-8") from None

@@ -10,18 +10,18 @@ from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
+from starlette.routing import Route
 
 from edgeformer_runtime.serve.access import is_address
 from edgeformer_runtime.serve.api.fields import read_fields
-from edgeformer_runtime.serve.api.openapi import FILE, TRANSLATING, Operation
 from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair
-from edgeformer_runtime.serve.api.types import FileFields, TranslatedFile
-from edgeformer_runtime.serve.context import Context, client_of, context_of, finished
+from edgeformer_runtime.serve.api.types import TranslatedFile
+from edgeformer_runtime.serve.context import ServerContext, client_of, context_of, run_while_connected
 from edgeformer_runtime.serve.errors import ApiError, json_response
-from edgeformer_runtime.serve.files.document_process import SentDocument
+from edgeformer_runtime.serve.files.document_process import DocumentRequest
 from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents.files import SUFFIXES
-from edgeformer_runtime.workspace.workspace import Hop
+from edgeformer_runtime.workspace.catalog import Hop
 
 OFFICE = (".docx", ".odt")
 """Files that need lxml."""
@@ -43,14 +43,14 @@ async def translate_file(request: Request) -> Response:
         raise ApiError(400, "Invalid request: empty file")
     if PurePath(name).suffix.lower() not in EXTENSIONS:
         raise ApiError(400, "Invalid request: file format not supported")
-    work = _translated(context, SentDocument(name, upload.content), source, target)
-    content, target = await finished(request, work, context.settings.request_seconds)
+    work = _translated(context, DocumentRequest(name, upload.content), source, target)
+    content, target = await run_while_connected(request, work, context.settings.request_seconds)
     client = context.access.identity(fields.api_key, client_of(request))
     stored = await asyncio.to_thread(context.files.store, client, name, target, content)
     return json_response(TranslatedFile(f"{_address(request)}/download_file/{quote(stored)}"))
 
 
-async def _translated(context: Context, document: SentDocument, source: str, target: str) -> tuple[bytes, str]:
+async def _translated(context: ServerContext, document: DocumentRequest, source: str, target: str) -> tuple[bytes, str]:
     """Translate a document, and return the code of the target language too."""
     pieces = (await context.service.documents.ask(document)).pieces
 
@@ -58,7 +58,7 @@ async def _translated(context: Context, document: SentDocument, source: str, tar
         blocks = (part for piece in pieces for part in piece if isinstance(part, Block))
         texts = [text for block in blocks for text in block.texts]
         check_sizes(context, ["".join(texts)])
-        return chosen_pair(context.service, source, target, texts)
+        return chosen_pair(context.service.workspace.catalog(), source, target, texts)
 
     source, target, _, route = await asyncio.to_thread(chosen)
     if source == target:
@@ -84,9 +84,7 @@ def _address(request: Request) -> str:
     return f"{url.scheme}://{url.netloc}"
 
 
-OPERATIONS = [
-    Operation("POST", "/translate_file", translate_file, TranslatedFile, FileFields, TRANSLATING, FILE),
-    Operation(
-        "GET", "/download_file/{name}", download_file, errors=(400, 404), examples={"application/octet-stream": ""}
-    ),
+ROUTES = [
+    Route("/translate_file", translate_file, methods=["POST"]),
+    Route("/download_file/{name}", download_file, methods=["GET"]),
 ]

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from pathlib import Path
 from typing import Any, get_args
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from edgeformer_runtime.bundle.text_format import public_code
 from edgeformer_runtime.serve import languages
 from edgeformer_runtime.serve.api.fields import Fields, read_fields
 from edgeformer_runtime.serve.api.files import EXTENSIONS
-from edgeformer_runtime.serve.api.openapi import FORMS, READING, TRANSLATING, Operation
 from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair, detected
-from edgeformer_runtime.serve.api.types import (
-    DetectFields,
-    Detection,
-    Language,
-    Suggested,
-    SuggestFields,
-    TranslateFields,
-    Translation,
-)
-from edgeformer_runtime.serve.context import Context, client_of, context_of, finished
+from edgeformer_runtime.serve.api.types import Language
+from edgeformer_runtime.serve.context import ServerContext, client_of, context_of, run_while_connected
 from edgeformer_runtime.serve.errors import ApiError, json_response
 from edgeformer_runtime.serve.service import Job
 from edgeformer_runtime.text.languages import can_detect_languages
@@ -44,13 +34,13 @@ async def translate_text(request: Request) -> Response:
     format = next((known for known in get_args(Format) if known == (fields.values.get("format") or "text")), None)
     check_sizes(context, texts, format or "text")
     request.state.log.update(texts=len(texts), characters=sum(map(len, texts)))
-    choose = partial(chosen_pair, context.service, source, target, texts, format or "text")
+    choose = partial(chosen_pair, context.service.workspace.catalog(), source, target, texts, format or "text")
     *_, found, route = await asyncio.to_thread(choose) if source.lower() == "auto" else choose()
     if format is None:
         raise ApiError(400, f"{str(fields.values['format'])[:64]} format is not supported")
     changes = {"n_best": count + 1, "return_alternatives": True} if count and format == "text" else {}
     job = Job(texts, route, format, changes=changes, seconds=context.settings.request_seconds)
-    results = await finished(request, context.service.translate(job), job.seconds)
+    results = await run_while_connected(request, context.service.translate(job), job.seconds)
     ranks = [[result.text for result in rank] for rank in results]
     answer: dict[str, Any] = {"translatedText": [rank[0] for rank in ranks]}
     if found:
@@ -60,7 +50,7 @@ async def translate_text(request: Request) -> Response:
     return json_response({key: value[0] for key, value in answer.items()} if isinstance(given, str) else answer)
 
 
-def _alternatives(context: Context, fields: Fields) -> int:
+def _alternatives(context: ServerContext, fields: Fields) -> int:
     count, limit = fields.count("alternatives"), context.settings.max_alternatives
     if count > limit:
         raise ApiError(400, f"Invalid request: alternatives parameter must be <= {limit}")
@@ -73,20 +63,19 @@ async def detect(request: Request) -> Response:
     context.access.check(fields.api_key, client_of(request))
     given = fields.texts("q")
     texts = [given] if isinstance(given, str) else given
-    return json_response(await asyncio.to_thread(detected, context.service, texts))
+    return json_response(await asyncio.to_thread(detected, context.service.workspace.catalog(), texts))
 
 
 async def list_languages(request: Request) -> Response:
     """List languages."""
-    service = context_of(request).service
-    models = service.workspace.models()
-    shown = {code for model in models for code in (model.sources | model.targets) - model.aliases}
+    catalog = context_of(request).service.workspace.catalog()
+    shown = {code for model in catalog.models for code in (model.sources | model.targets) - model.aliases}
     return json_response(
         [
             Language(
                 public_code(code),
                 languages.language_name(code),
-                [public_code(target) for target in service.workspace.targets(code) if target in shown],
+                [public_code(target) for target in catalog.targets_of(code) if target in shown],
             )
             for code in sorted(shown)
         ]
@@ -96,9 +85,9 @@ async def list_languages(request: Request) -> Response:
 async def frontend_settings(request: Request) -> Response:
     """List LibreTranslate's settings, and the limits that a page needs."""
     context = context_of(request)
-    settings, service = context.settings, context.service
-    source = "auto" if can_detect_languages() else min(service.sources, default="")
-    target = min(service.targets, key=lambda code: (code == "en", code), default="")
+    settings, catalog = context.settings, context.service.workspace.catalog()
+    source = "auto" if can_detect_languages() else min(catalog.sources, default="")
+    target = min(catalog.targets, key=lambda code: (code == "en", code), default="")
     return json_response(
         {
             "charLimit": settings.max_characters or -1,
@@ -108,7 +97,7 @@ async def frontend_settings(request: Request) -> Response:
             "frontendTimeout": 500,
             "apiKeys": context.access.needs_key,
             "keyRequired": context.access.needs_key,
-            "suggestions": settings.suggestions is not None,
+            "suggestions": False,
             "filesTranslation": settings.files,
             "supportedFilesFormat": list(EXTENSIONS) if settings.files else [],
             "language": {
@@ -124,27 +113,9 @@ def _language(code: str) -> dict[str, str]:
     return {"code": public_code(code), "name": name}
 
 
-async def suggest(request: Request) -> Response:
-    """Suggest a better translation, which is appended to a file as a line of JSON."""
-    context = context_of(request)
-    if context.settings.suggestions is None:
-        raise ApiError(403, "Suggestions are disabled on this server.")
-    fields = await read_fields(request)
-    context.access.check(fields.api_key, client_of(request))
-    record = {name: fields.text(name) for name in ("q", "s", "source", "target")}
-    await asyncio.to_thread(_append, context.settings.suggestions, msgspec.json.encode(record) + b"\n")
-    return json_response(Suggested())
-
-
-def _append(path: Path, line: bytes) -> None:
-    with path.open("ab", buffering=0) as stream:  # one write, so that lines of several processes do not mix
-        stream.write(line)
-
-
-OPERATIONS = [
-    Operation("POST", "/translate", translate_text, Translation, TranslateFields, TRANSLATING, FORMS),
-    Operation("POST", "/detect", detect, list[Detection], DetectFields, READING, FORMS),
-    Operation("GET", "/languages", list_languages, list[Language]),
-    Operation("GET", "/frontend/settings", frontend_settings, dict[str, Any]),
-    Operation("POST", "/suggest", suggest, Suggested, SuggestFields, READING, FORMS),
+ROUTES = [
+    Route("/translate", translate_text, methods=["POST"]),
+    Route("/detect", detect, methods=["POST"]),
+    Route("/languages", list_languages, methods=["GET"]),
+    Route("/frontend/settings", frontend_settings, methods=["GET"]),
 ]

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from edgeformer_runtime.bundle.text_format import matching_code, public_code
+from edgeformer_runtime.bundle.text_format import public_code
 from edgeformer_runtime.errors import ConfigError, OptionError
 from edgeformer_runtime.serve import languages
-from edgeformer_runtime.serve.context import Context
+from edgeformer_runtime.serve.context import ServerContext
 from edgeformer_runtime.serve.errors import ApiError
-from edgeformer_runtime.serve.service import Service
 from edgeformer_runtime.text.languages import detect_languages
 from edgeformer_runtime.text.markup import readable
 from edgeformer_runtime.text.options import Format
-from edgeformer_runtime.workspace.workspace import Hop
+from edgeformer_runtime.workspace.catalog import Catalog, Hop
 
 MAX_TAGS = 50_000
 """Tags of the texts of a request, each of which takes the time of a hundred characters. Files are read elsewhere."""
@@ -22,7 +21,7 @@ UNKNOWN: dict[str, Any] = {"confidence": 0.0, "language": "en"}
 """What LibreTranslate detects where it detects nothing."""
 
 
-def detected(service: Service, texts: Sequence[str]) -> list[dict[str, Any]]:
+def detected(catalog: Catalog, texts: Sequence[str]) -> list[dict[str, Any]]:
     """Detect the languages that texts are probably in, most probable first, as ``/detect`` answers: those of the
     models, of which others of the same language, such as ``pt-BR``, count.
 
@@ -35,23 +34,14 @@ def detected(service: Service, texts: Sequence[str]) -> list[dict[str, Any]]:
         raise ApiError(
             400, "Language detection is not installed on this server: pip install 'edgeformer[detect]'"
         ) from None
-    shares = {code: found.get(public_code(code).lower().partition("-")[0], 0.0) for code in service.sources}
+    shares = {code: found.get(public_code(code).lower().partition("-")[0], 0.0) for code in catalog.sources}
     ranked = sorted(shares.items(), key=lambda item: (-item[1], item[0]))
     percent = [(public_code(code), round(100 * share, 1)) for code, share in ranked if share >= 0.005]
     return [{"confidence": share, "language": code} for code, share in percent] or [UNKNOWN]
 
 
-def model_codes(service: Service, source: str, target: str) -> tuple[str, str]:
-    """The models' codes of languages that a client means; unchanged if no model has one."""
-    known = {*service.sources, *service.targets}
-    return (
-        matching_code(source, service.sources) or matching_code(source, known) or source,
-        matching_code(target, service.targets) or matching_code(target, known) or target,
-    )
-
-
 def chosen_pair(
-    service: Service, source: str, target: str, texts: Sequence[str], format: Format = "text", model: str = ""
+    catalog: Catalog, source: str, target: str, texts: Sequence[str], format: Format = "text", model: str = ""
 ) -> tuple[str, str, dict[str, Any], tuple[Hop, ...]]:
     """Codes of the models' languages that a request means, what was detected, and the models that translate the pair:
     the one that the request names, if it does.
@@ -59,32 +49,32 @@ def chosen_pair(
     Raises:
         ApiError: a language or the pair is not supported.
     """
-    known = {*service.sources, *service.targets}
-    source_code, target_code = model_codes(service, source, target)
+    known = {*catalog.sources, *catalog.targets}
+    source_code, target_code = catalog.codes(source, target)
     found: dict[str, Any] = {}
     if source.lower() == "auto":
         texts = list(map(readable, texts)) if format == "html" else texts
-        found = detected(service, texts)[0] if any(map(str.isalpha, "".join(texts))) else UNKNOWN
+        found = detected(catalog, texts)[0] if any(map(str.isalpha, "".join(texts))) else UNKNOWN
         if found is UNKNOWN and (others := detect_languages("\n".join(texts))):
             name = languages.language_name(others[0].language)
             raise ApiError(
                 400, f"The text seems to be {name}, which is not supported; choose its language if it is not"
             )
-        source_code, _ = model_codes(service, found["language"], target)
+        source_code, _ = catalog.codes(found["language"], target)
         if found is UNKNOWN and source_code not in known:
-            source_code = service.sources[0]
+            source_code = catalog.sources[0]
     for given, code in ((source, source_code), (target, target_code)):
         if code not in known:
             raise ApiError(400, f"{given.lower()[:64]} is not supported")
     try:
-        route = service.route(source_code, target_code, model)
+        route = catalog.route(source_code, target_code, model)
     except OptionError:
         names = [f"{languages.language_name(code)} ({code})" for code in (target_code, source_code)]
         raise ApiError(400, f"{names[0]} is not available as a target language from {names[1]}") from None
     return source_code, target_code, found, route
 
 
-def check_sizes(context: Context, texts: Sequence[str], format: Format = "text") -> None:
+def check_sizes(context: ServerContext, texts: Sequence[str], format: Format = "text") -> None:
     """Check the number of texts, their lengths, and the number of tags in HTML.
 
     Raises:

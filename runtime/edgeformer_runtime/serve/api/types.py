@@ -1,4 +1,4 @@
-"""Requests and answers. Their JSON schemas are part of ``/openapi.json``."""
+"""Requests and answers. Those of LibreTranslate that no code reads are in ``tests/describe_api.py``."""
 
 from __future__ import annotations
 
@@ -135,61 +135,6 @@ class Models(Struct):
     models: list[ModelInfo]
 
 
-class Pair(Struct, kw_only=True, omit_defaults=True):
-    """Fields of LibreTranslate's requests that translate."""
-
-    source: str
-    """Language to translate from, or ``auto``."""
-    target: str
-    api_key: str = ""
-
-
-class TranslateFields(Pair, kw_only=True):
-    """Fields of ``POST /translate``."""
-
-    q: str | list[str]
-    """A text, or in JSON a list of texts."""
-    format: Format = "text"
-    alternatives: int = 0
-    """Number of further translations."""
-
-
-class FileFields(Pair, kw_only=True):
-    """Fields of ``POST /translate_file``."""
-
-    file: Annotated[str, Meta(extra_json_schema={"format": "binary"})]
-
-
-class SuggestFields(Pair, kw_only=True):
-    """Fields of ``POST /suggest``."""
-
-    q: str
-    s: str
-    """The better translation."""
-
-
-class DetectFields(Struct, omit_defaults=True):
-    """Fields of ``POST /detect``."""
-
-    q: str | list[str]
-    api_key: str = ""
-
-
-class Detection(Struct):
-    """A language that a text may be in."""
-
-    confidence: Annotated[float, Meta(ge=0, le=100)]
-    language: str
-
-
-class Translation(Struct, omit_defaults=True, rename="camel"):
-    """Answer to ``POST /translate``, with lists for a list of texts."""
-
-    translated_text: str | list[str]
-    detected_language: Detection | list[Detection] | UnsetType = UNSET
-    alternatives: list[str | list[str]] = []
-
-
 class Language(Struct):
     """A language, and those that it can be translated to."""
 
@@ -202,18 +147,6 @@ class TranslatedFile(Struct, rename="camel"):
     """Answer to ``POST /translate_file``."""
 
     translated_file_url: str
-
-
-class Suggested(Struct):
-    """Answer to ``POST /suggest``."""
-
-    success: bool = True
-
-
-class Error(Struct):
-    """Body of every error."""
-
-    error: str
 
 
 class Status(Struct):

@@ -12,10 +12,10 @@ import msgspec
 from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
 
 from edgeformer_runtime.contract import ATTENTION_FILE
-from edgeformer_runtime.serve.api.openapi import TRANSLATING, Operation
-from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair, model_codes
+from edgeformer_runtime.serve.api.pairs import check_sizes, chosen_pair
 from edgeformer_runtime.serve.api.types import (
     ModelInfo,
     Models,
@@ -27,19 +27,24 @@ from edgeformer_runtime.serve.api.types import (
     WordLink,
 )
 from edgeformer_runtime.serve.batching import ClosedError
-from edgeformer_runtime.serve.context import Context, bearer_token, client_of, context_of, finished, read_from
+from edgeformer_runtime.serve.context import (
+    ServerContext,
+    bearer_token,
+    client_of,
+    context_of,
+    decode_body,
+    run_while_connected,
+)
 from edgeformer_runtime.serve.errors import ApiError, error_response, json_response
-from edgeformer_runtime.serve.service import Job, Streamed, StreamedToken
+from edgeformer_runtime.serve.service import Job, StreamEvent, TokenEvent
 from edgeformer_runtime.text import SentenceTranslation, TextOptions, TextTranslation
 
-EVENT = 'event: token\ndata: {"text":0,"sentence":0,"token":"Un","log_probability":-0.1,"partial":"Un"}\n\n'
-"""An event of a stream."""
 _DECODER = msgspec.json.Decoder(TranslateRequest)
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A request that has been checked."""
+class _CheckedRequest:
+    """A valid request, and the job that answers it."""
 
     body: TranslateRequest
     job: Job
@@ -50,16 +55,16 @@ class _Asked:
 async def translate(request: Request) -> Response:
     """Translate texts."""
     context = context_of(request)
-    asked = await _asked(request, context)
-    request.state.log.update(texts=len(asked.job.texts), characters=sum(map(len, asked.job.texts)))
-    if asked.job.route:
-        request.state.log["model"] = asked.job.route[-1].model
-    if asked.body.stream:
-        return await _streamed(context, asked)
-    return json_response(await finished(request, _answer(context, asked), asked.job.seconds))
+    checked = await _checked(request, context)
+    request.state.log.update(texts=len(checked.job.texts), characters=sum(map(len, checked.job.texts)))
+    if checked.job.route:
+        request.state.log["model"] = checked.job.route[-1].model
+    if checked.body.stream:
+        return await _streamed(context, checked)
+    return json_response(await run_while_connected(request, _answer(context, checked), checked.job.seconds))
 
 
-async def _asked(request: Request, context: Context) -> _Asked:
+async def _checked(request: Request, context: ServerContext) -> _CheckedRequest:
     """Read and check a request.
 
     Raises:
@@ -67,7 +72,7 @@ async def _asked(request: Request, context: Context) -> _Asked:
         OptionError: there is no such model or pair.
     """
     try:
-        body = await read_from(await request.body(), _DECODER.decode)
+        body = await decode_body(await request.body(), _DECODER.decode)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ApiError(400, f"Invalid request: {str(error)[:300]}") from None
     context.access.check(bearer_token(request), client_of(request), len(body.texts), missing_status=401)
@@ -75,20 +80,20 @@ async def _asked(request: Request, context: Context) -> _Asked:
     _check_options(context, body.options)
     if body.alignments and body.format != "text":
         raise ApiError(400, "Invalid request: `alignments` are of plain text only.")
-    source, target = body.source, body.target
+    source, target, catalog = body.source, body.target, context.service.workspace.catalog()
     if body.model:
-        source, target = context.service.workspace.model(body.model).pair(source, target)
+        source, target = catalog.model(body.model).pair(source, target)
     else:
         for name, value in (("source", source), ("target", target)):
             if not value:
                 raise ApiError(400, f"Invalid request: give `{name}`, or a `model`.")
     if source.lower() == "auto":
         source, target, _, route = await asyncio.to_thread(
-            chosen_pair, context.service, source, target, body.texts, body.format, body.model
+            chosen_pair, catalog, source, target, body.texts, body.format, body.model
         )
     else:
-        source, target = model_codes(context.service, source, target)
-        route = context.service.route(source, target, body.model)
+        source, target = catalog.codes(source, target)
+        route = catalog.route(source, target, body.model)
     changes = msgspec.to_builtins(body.options)
     changes |= {"return_token_scores": True} if body.scores and not body.stream else {}
     changes |= {"return_attention": True} if body.alignments and not body.stream else {}
@@ -99,14 +104,14 @@ async def _asked(request: Request, context: Context) -> _Asked:
         raise ApiError(400, "Invalid request: a glossary needs a model that translates the pair directly.")
     needed = ["replace_unknowns"] * bool(changes.get("replace_unknowns")) + ["alignments"] * body.alignments
     if needed and route:
-        model = context.service.workspace.model(route[-1].model)
+        model = catalog.model(route[-1].model)
         if ATTENTION_FILE not in model.manifest.files:
             what = f"the model `{model.name}` has no attention weights for `{needed[0]}`"
             raise ApiError(400, f"Invalid request: {what}.")
-    return _Asked(body, job, source, target)
+    return _CheckedRequest(body, job, source, target)
 
 
-def _check_options(context: Context, options: Options) -> None:
+def _check_options(context: ServerContext, options: Options) -> None:
     """Check that options do not ask for more work than the server permits.
 
     Raises:
@@ -125,20 +130,20 @@ def _check_options(context: Context, options: Options) -> None:
             raise ApiError(400, f"Invalid request: `{name}` must be at most {limit} on this server, but is {value}.")
 
 
-async def _answer(context: Context, asked: _Asked) -> TranslateResponse:
-    results = await context.service.translate(asked.job)
-    texts = await asyncio.to_thread(lambda: [_described(asked, ranks) for ranks in results])
-    return TranslateResponse(texts, asked.source, asked.target, [hop.model for hop in asked.job.route])
+async def _answer(context: ServerContext, checked: _CheckedRequest) -> TranslateResponse:
+    results = await context.service.translate(checked.job)
+    texts = await asyncio.to_thread(lambda: [_described(checked, ranks) for ranks in results])
+    return TranslateResponse(texts, checked.source, checked.target, [hop.model for hop in checked.job.route])
 
 
-def _described(asked: _Asked, ranks: Sequence[TextTranslation]) -> TranslatedText:
+def _described(checked: _CheckedRequest, ranks: Sequence[TextTranslation]) -> TranslatedText:
     best, *others = ranks
     sentences = []
     for sentence in best.sentences:
         described = Sentence(sentence.source_span, sentence.target_span, wrong_numbers=sentence.wrong_numbers)
-        if asked.body.alignments:
+        if checked.body.alignments:
             described.words = _links(sentence)
-        if asked.body.scores and sentence.translation:
+        if checked.body.scores and sentence.translation:
             described.score, described.confidence = sentence.translation.score, sentence.confidence
             described.is_doubtful = sentence.is_doubtful
         sentences.append(described)
@@ -158,13 +163,13 @@ def _links(sentence: SentenceTranslation) -> list[WordLink]:
     ]
 
 
-async def _streamed(context: Context, asked: _Asked) -> Response:
+async def _streamed(context: ServerContext, checked: _CheckedRequest) -> Response:
     """Answer with server-sent events, once the first one is there, so that errors until then are plain ones."""
-    deadline = time.monotonic() + asked.job.seconds
-    items = context.service.stream(asked.job)
+    deadline = time.monotonic() + checked.job.seconds
+    items = context.service.stream(checked.job)
 
     async def events() -> AsyncGenerator[bytes]:
-        item: Streamed | None = first
+        item: StreamEvent | None = first
         try:
             while item is not None:
                 yield _event(item)
@@ -181,7 +186,7 @@ async def _streamed(context: Context, asked: _Asked) -> Response:
             await items.aclose()
 
     try:
-        async with asyncio.timeout(asked.job.seconds):
+        async with asyncio.timeout(checked.job.seconds):
             first = await anext(items, None)
     except BaseException:
         await items.aclose()
@@ -189,8 +194,8 @@ async def _streamed(context: Context, asked: _Asked) -> Response:
     return StreamingResponse(events(), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
 
-def _event(item: Streamed) -> bytes:
-    name = b"token" if isinstance(item, StreamedToken) else b"text"
+def _event(item: StreamEvent) -> bytes:
+    name = b"token" if isinstance(item, TokenEvent) else b"text"
     return b"event: " + name + b"\ndata: " + msgspec.json.encode(item) + b"\n\n"
 
 
@@ -209,15 +214,9 @@ async def models(request: Request) -> Response:
             ATTENTION_FILE in model.manifest.files,
             workspace.is_open(model),
         )
-        for model in workspace.models()
+        for model in workspace.catalog().models
     ]
     return json_response(Models(listed))
 
 
-OPERATIONS = [
-    Operation(
-        *("POST", "/v1/translate", translate, TranslateResponse, TranslateRequest, (*TRANSLATING, 401)),
-        examples={"text/event-stream": EVENT},
-    ),
-    Operation("GET", "/v1/models", models, Models),
-]
+ROUTES = [Route("/v1/translate", translate, methods=["POST"]), Route("/v1/models", models, methods=["GET"])]

@@ -1,6 +1,7 @@
 """The process that reads and writes one document of a stranger, in bounded memory and time, and without a model.
 
-It reads a :class:`SentDocument` from standard input, up to its end, and writes an :class:`Answer` to standard output.
+It reads a :class:`DocumentRequest` from standard input, up to its end, and writes a :class:`DocumentReply` to standard
+output.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ PR_SET_PDEATHSIG = 1
 """The operation of Linux's ``prctl`` that has the system send a signal to this process when its parent ends."""
 
 
-class SentDocument(msgspec.Struct):
+class DocumentRequest(msgspec.Struct):
     """A document, and what it has been translated to."""
 
     name: str
@@ -40,7 +41,7 @@ class SentDocument(msgspec.Struct):
     """Whether the last of these is what is wanted."""
 
 
-class Answer(msgspec.Struct, omit_defaults=True):
+class DocumentReply(msgspec.Struct, omit_defaults=True):
     """What there is to translate, or the translated document."""
 
     pieces: list[list[str | Block]] = []
@@ -54,7 +55,7 @@ class Answer(msgspec.Struct, omit_defaults=True):
     """What is wrong with the program that reads it, and where."""
 
 
-def answer(sent: SentDocument) -> Answer:
+def answer(sent: DocumentRequest) -> DocumentReply:
     """Read a document, and write it if it is translated."""
     try:
         document = read_document(sent.content, sent.name)
@@ -62,23 +63,23 @@ def answer(sent: SentDocument) -> Answer:
         for texts, language in done[:-1] if sent.is_last else done:
             document = translated_once(document, texts, language, sent.name)
         if sent.is_last:
-            return Answer(content=document.write(*done[-1]))
+            return DocumentReply(content=document.write(*done[-1]))
         blocks = [part for piece in document.pieces for part in piece if isinstance(part, Block)]
         origins = [array("I", block.origins).tobytes() for block in blocks]
-        return Answer(list(_with_origins(document.pieces, repeat(()))), origins)
+        return DocumentReply(list(_with_origins(document.pieces, repeat(()))), origins)
     except EdgeformerError as error:
-        return Answer(problem=str(error))
+        return DocumentReply(problem=str(error))
     except RecursionError:
-        return Answer(problem=f"`{sent.name}` has elements that are nested too deeply.")
+        return DocumentReply(problem=f"`{sent.name}` has elements that are nested too deeply.")
 
 
-def decoded(reply: bytes) -> Answer:
+def decoded(reply: bytes) -> DocumentReply:
     """Decode an answer.
 
     Raises:
         msgspec.DecodeError: its end is missing.
     """
-    answer = msgspec.msgpack.decode(reply, type=Answer)
+    answer = msgspec.msgpack.decode(reply, type=DocumentReply)
     answer.pieces = list(_with_origins(answer.pieces, (array("I", each) for each in answer.origins)))
     return answer
 
@@ -121,14 +122,14 @@ def main(arguments: Sequence[str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # may be sent to all processes of a server, which answers first
         signal.signal(number, signal.SIG_IGN)
     limit(*map(int, arguments))
-    request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=SentDocument)
+    request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=DocumentRequest)
     try:
         reply = answer(request)
     except MemoryError:
         raise
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__, limit=-1)[0]
-        reply = Answer(failure=f"{type(error).__name__} at {frame.filename}:{frame.lineno}")
+        reply = DocumentReply(failure=f"{type(error).__name__} at {frame.filename}:{frame.lineno}")
     sys.stdout.buffer.write(msgspec.msgpack.encode(reply))
 
 

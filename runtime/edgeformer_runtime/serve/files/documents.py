@@ -13,7 +13,7 @@ import msgspec
 from edgeformer_runtime.errors import DataError, EdgeformerError
 from edgeformer_runtime.limits import MIB
 from edgeformer_runtime.selfcheck.memory import available_memory
-from edgeformer_runtime.serve.files.document_process import Answer, SentDocument, decoded
+from edgeformer_runtime.serve.files.document_process import DocumentReply, DocumentRequest, decoded
 
 MAX_PROCESSES = 2
 """Documents that are read or written at a time."""
@@ -21,9 +21,9 @@ MEMORY = 192 * MIB
 """Address space of a process, in bytes, and for each byte of its document."""
 MEMORY_PER_BYTE = 24
 SHARE = 4
-"""A process gets at most this part of the memory that is left on the machine or in the server's control group, divided
-by the server's processes. All documents together then leave half of it to the server, and one that needs more is
-refused before the system ends a process."""
+"""A process gets at most this part of the memory that is left on the machine or in the server's control group. All
+documents together then leave half of it to the server, and one that needs more is refused before the system ends a
+process."""
 SECONDS = 4
 """Processor time of a process, in seconds, and for each MiB of its document."""
 SECONDS_PER_MIB = 1
@@ -33,17 +33,13 @@ CHUNK = 2**16
 _TOO_LARGE = "`{}` takes too much memory or time to read; split it."
 
 
-class Documents:
-    """Reads and writes documents; belongs to one event loop.
+class DocumentProcesses:
+    """Reads and writes documents; belongs to one event loop."""
 
-    Args:
-        workers: number of server processes that do.
-    """
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(MAX_PROCESSES)
 
-    def __init__(self, workers: int = 1) -> None:
-        self._free, self._workers = asyncio.Semaphore(MAX_PROCESSES), workers
-
-    async def ask(self, document: SentDocument) -> Answer:
+    async def ask(self, document: DocumentRequest) -> DocumentReply:
         """Let a process read a document, or write it if it is translated; the process ends if this is canceled.
 
         Raises:
@@ -54,7 +50,7 @@ class Documents:
         memory, seconds = MEMORY + MEMORY_PER_BYTE * size, SECONDS + SECONDS_PER_MIB * size // MIB
         async with self._free:
             if (left := available_memory()) is not None:
-                memory = min(memory, left // (SHARE * self._workers))
+                memory = min(memory, left // SHARE)
             is_gone, content = asyncio.Event(), msgspec.msgpack.encode(document)
             exchange = asyncio.create_task(_exchanged((memory, seconds), content, size + MAX_ANSWER, is_gone))
             try:
@@ -65,7 +61,7 @@ class Documents:
         try:
             answer = await asyncio.to_thread(decoded, reply)
         except msgspec.DecodeError:
-            answer = Answer(problem=_TOO_LARGE.format(document.name))
+            answer = DocumentReply(problem=_TOO_LARGE.format(document.name))
         if answer.failure:
             raise EdgeformerError(f"A document could not be read: {answer.failure}")
         if answer.problem:

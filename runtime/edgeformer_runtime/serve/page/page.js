@@ -173,13 +173,7 @@ async function translate() {
 }
 
 function showModels(names) {
-  const links = names.flatMap((name, index) => {
-    const link = document.createElement("a");
-    link.href = `models/${encodeURIComponent(name)}`;
-    link.textContent = name;
-    return index ? [", ", link] : [link];
-  });
-  $("model").replaceChildren(...(links.length ? [links.length > 1 ? "Models: " : "Model: ", ...links] : []));
+  $("model").textContent = names.length ? `${names.length > 1 ? "Models" : "Model"}: ${names.join(", ")}` : "";
 }
 
 async function alternatives() {

@@ -43,21 +43,13 @@ def decoded(content: bytes, name: str) -> tuple[str, str]:
         ) from None
 
 
-def single(
-    content: bytes,
-    name: str,
-    parts: Callable[[str], Iterable[str | Block]],
-    with_language: Callable[[str, str], str] = lambda text, _: text,
-) -> Document:
+def single(content: bytes, name: str, parts: Callable[[str], Iterable[str | Block]]) -> Document:
     """A document whose file is one piece of text.
 
     Args:
         content: content of the file.
         name: the file, as an error names it.
         parts: divides the text.
-        with_language: sets the language that the translated text says it is in.
     """
     mark, text = decoded(content, f"`{name}`")
-    return Document(
-        [list(parts(text))], lambda texts, language: (mark + with_language(texts[0], language)).encode("utf-8")
-    )
+    return Document([list(parts(text))], lambda texts, language: (mark + texts[0]).encode("utf-8"))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from edgeformer_runtime.text.documents.ranges import nested_pairs, own_elements
+from edgeformer_runtime.text.documents.ranges import own_elements
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -131,33 +131,22 @@ def divided(children: Sequence[_Element], fields: Fields) -> tuple[list[Sequence
     """Group the children of a paragraph or the like.
 
     Returns:
-        Groups of children that stay together, and the end of what some of them begin, by the first of each.
+        Groups of children that stay together, and the end of the fields that some of them begin, by the first of each.
     """
     indices = {child: index for index, child in enumerate(children)}
     groups: list[Sequence[_Element]] = []
     ends: dict[_Element, _Element] = {}
-    around: dict[_Element, _Element | None] = {}
-    opened: list[_Element] = []  # ends of the fields around
     index = 0
     while index < len(children):
         child = children[index]
-        if opened and child is opened[-1]:
-            opened.pop()
-        around[child] = opened[-1] if opened else None
         field, last = fields.whole.get(child), child
         if field is not None:
             last = field.end if field.is_computed or field.separate is None else field.separate
             if last is not field.end:
-                opened.append(field.end)
                 ends[child] = field.end
         groups.append(children[index : indices[last] + 1])
         index = indices[last] + 1
-
-    def read(element: _Element) -> tuple[Hashable, bool] | None:
-        mark = read_range(element)
-        return None if mark is None else ((mark[0], around[element]), mark[1])
-
-    return groups, ends | nested_pairs((group[0] for group in groups), read)
+    return groups, ends
 
 
 def result_text(group: Sequence[_Element], fields: Fields) -> str:

@@ -18,7 +18,7 @@ from edgeformer_runtime.text.documents.markdown import markdown_parts
 from edgeformer_runtime.text.documents.open_document import read_odt
 from edgeformer_runtime.text.documents.subtitles import read_subtitles
 from edgeformer_runtime.text.documents.word import read_docx
-from edgeformer_runtime.text.markup import html_parts, with_language
+from edgeformer_runtime.text.markup import html_parts
 
 if TYPE_CHECKING:
     from edgeformer_runtime.decoding.options import DecodeOptions
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from edgeformer_runtime.text.text_translator import TextTranslator
 
 
-_read_html = partial(single, parts=html_parts, with_language=with_language)
+_read_html = partial(single, parts=html_parts)
 _read_markdown = partial(single, parts=markdown_parts)
 _READERS: Mapping[str, Callable[[bytes, str], Document]] = {
     ".docx": read_docx,

@@ -50,13 +50,6 @@ _INLINE = re.compile(
 _IMAGE = re.compile(r"!\[(?P<text>[^\]]*)\](?P<end>.*)", re.DOTALL)
 _TITLE = re.compile(r"""\(\s*(?:<[^<>]*>|[^<\s]\S*)\s+(?P<quote>["'])(?P<text>.*)(?P=quote)\s*\)""", re.DOTALL)
 """What follows the text of a link or an image, if it has a title."""
-_TAGS = {
-    "*": ("<em>", "</em>"),
-    "**": ("<strong>", "</strong>"),
-    "***": ("<strong><em>", "</em></strong>"),
-    "~~": ("<del>", "</del>"),
-}
-"""How marks are written where they would not be read."""
 _ESCAPED = frozenset("\\`*_{}[]<>#+|~&$")
 """Characters that are escaped in a translation if they are in its source."""
 
@@ -225,8 +218,7 @@ class _Builder(BlockBuilder):
             raw, is_end = self.pairs[match.start()]
             name = match["mark"] or "["
             titled = _title_parts(raw[1:]) if is_end and name == "[" else ()
-            spare = _TAGS[name.replace("_", "*")][is_end] if match["mark"] else ""
-            self.tag(Token(raw, name, is_end), ("]", *titled) if titled else (), spare)
+            self.tag(Token(raw, name, is_end), ("]", *titled) if titled else ())
         elif match["image"] is not None:
             self._image(raw)
         elif match["html"] is not None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from edgeformer_runtime.text.documents.document import Document
 from edgeformer_runtime.text.documents.marked import Mark, MarkedParagraph, office_document
 from edgeformer_runtime.text.documents.packages import Package
-from edgeformer_runtime.text.documents.ranges import nested_pairs
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -82,16 +81,10 @@ def _read(element: _Element) -> _Paragraph:
 
 def _read_children(paragraph: _Paragraph, element: _Element) -> None:
     paragraph.plain(_collapsed(element.text))
-    ends = nested_pairs(element, _read_range)
-    closing = set(ends.values())
     for child in element:
         if child.tag in _INLINE:
             paragraph.open(Mark(container=child))
             _read_children(paragraph, child)
-            paragraph.close()
-        elif child in ends:
-            paragraph.open(Mark((child,), ends[child]))
-        elif child in closing:
             paragraph.close()
         elif _is_field(child):
             paragraph.point(child, unread=child.text)

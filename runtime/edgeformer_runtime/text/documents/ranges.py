@@ -23,31 +23,6 @@ def own_elements(paragraph: _Element, paragraphs: Collection[str]) -> Iterator[_
             waiting += reversed(element)
 
 
-def nested_pairs(elements: Iterable[_Element], read: ReadMark) -> dict[_Element, _Element]:
-    """Find the beginnings of what neither begins nor ends alone inside another such pair, and the end of each.
-
-    Of two that overlap, the one that ends first is left out.
-    """
-    pairs: dict[_Element, _Element] = {}
-    opened: list[tuple[Hashable, _Element]] = []
-    waiting: set[Hashable] = set()
-    for element in elements:
-        mark = read(element)
-        if mark is None:
-            continue
-        key, is_end = mark
-        if not is_end:
-            opened.append((key, element))
-            waiting.add(key)
-        elif key in waiting:
-            waiting.discard(key)
-            while opened[-1][0] != key and opened[-1][0] not in waiting:
-                opened.pop()
-            if opened[-1][0] == key:
-                pairs[opened.pop()[1]] = element
-    return pairs
-
-
 def put_in_order(elements: Iterable[_Element], read: ReadMark) -> None:
     """Move the end of what ends before it begins to its beginning."""
     ends: dict[Hashable, _Element] = {}

@@ -1,7 +1,6 @@
 """HTML as blocks of text with tags."""
 
-from edgeformer_runtime.text.markup.language import with_language
 from edgeformer_runtime.text.markup.parts import html_parts, readable
 from edgeformer_runtime.text.markup.tokens import INLINE
 
-__all__ = ["INLINE", "html_parts", "readable", "with_language"]
+__all__ = ["INLINE", "html_parts", "readable"]

@@ -74,7 +74,7 @@ class BlockBuilder:
         start = len(self.characters) - len(text)
         self.items.append(Item(start, start + len(text), text, raw, attributes=attributes))
 
-    def tag(self, token: Token, attributes: Parts = (), spare: str = "") -> None:
+    def tag(self, token: Token, attributes: Parts = ()) -> None:
         """Add a tag, as the end of an element if it is one."""
         parent = self.opened[-1] if self.opened else None
         index, character = len(self.tags), len(self.characters)
@@ -83,11 +83,11 @@ class BlockBuilder:
                 self.waiting[self.names[start]] -= 1
             self.waiting[token.name] -= 1
             self.tags[start] = replace(self.tags[start], partner=index)
-            self.tags.append(Tag(character, token.raw, start, self.tags[start].parent, attributes, spare=spare))
+            self.tags.append(Tag(character, token.raw, start, self.tags[start].parent, attributes))
         else:
             is_alone = token.is_void or token.name == "!"
             self.is_apart |= is_alone and token.name in _IMAGES
-            self.tags.append(Tag(character, token.raw, None, parent, attributes, is_alone, spare))
+            self.tags.append(Tag(character, token.raw, None, parent, attributes, is_alone))
             if not (token.is_end or is_alone):
                 self.opened.append(index)
                 self.waiting[token.name] += 1

@@ -1,4 +1,4 @@
-"""Turns: threads that share a processor, each for so much work at a time that no other waits for long."""
+"""A semaphore whose holders take turns, so that no thread waits for long."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections import deque
 from threading import Lock
 
 
-class Turns:
+class FairSemaphore:
     """Lets a number of threads work at a time, in the order in which they ask.
 
     Args:
-        count: how many.
+        count: number of threads.
     """
 
     def __init__(self, count: int) -> None:
@@ -18,7 +18,7 @@ class Turns:
         self._line = deque[Lock]()
         """The threads that wait, each for its lock to be released."""
 
-    def take(self, *, first: bool = False) -> None:
+    def acquire(self, *, first: bool = False) -> None:
         """Wait for a turn; for the next one, if ``first`` is set."""
         with self._lock:
             if self._free:
@@ -29,7 +29,7 @@ class Turns:
                 self._line.rotate(1)
         mine.acquire()
 
-    def give(self) -> None:
+    def release(self) -> None:
         """End a turn."""
         with self._lock:
             if self._line:

@@ -7,9 +7,11 @@ import hashlib
 import re
 import time
 import uuid
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path, PurePath
+from tempfile import gettempdir
 
+from edgeformer_runtime.files import temporary
 from edgeformer_runtime.serve.errors import ApiError
 
 KEPT_SECONDS = 30 * 60
@@ -21,8 +23,13 @@ MAX_NAME = 120
 _NAME = re.compile(r"[0-9a-f-]{36}\.[\w.-]{1,150}")
 
 
-class StoredFiles:
-    """Files in a folder, which several processes may share. For a new one, the oldest are removed if necessary.
+def own_folder() -> AbstractContextManager[Path]:
+    """A temporary folder of this server. Those of servers that were killed are removed."""
+    return temporary(Path(gettempdir()) / "edgeformer-serve", lambda path: path.mkdir(mode=0o700))
+
+
+class FileStore:
+    """Files in a folder. For a new one, the oldest are removed if necessary.
 
     Args:
         folder: where the files are, in a folder for each client.
@@ -85,7 +92,7 @@ class StoredFiles:
         """Remove files that are too old, and then the oldest ones until the others take no more than ``room`` bytes."""
         status = {}
         for path in folder.rglob("*.*"):
-            with suppress(FileNotFoundError):  # another process removed it
+            with suppress(FileNotFoundError):  # it was removed at this moment
                 status[path] = path.stat()
         total = sum(each.st_size for each in status.values())
         for path in sorted(status, key=lambda path: status[path].st_mtime):

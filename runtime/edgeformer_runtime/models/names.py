@@ -12,7 +12,7 @@ from edgeformer_runtime.bundle.signature import Key
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.errors import BundleError, ConfigError, OptionError
 from edgeformer_runtime.files import temporary
-from edgeformer_runtime.workspace.model import Model, is_named, read_model
+from edgeformer_runtime.models.model import Model, is_named, read_model
 
 VARIABLE = "EDGEFORMER_MODELS"
 """Environment variable with folders of models, such as shared ones, separated like those of ``PATH``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.limits import MAX_MANIFEST_BYTES
 from edgeformer_runtime.precision import Precision
 
-Mark = tuple[int, int, int]
+ManifestStamp = tuple[int, int, int]
 """Inode, time of modification and size of a manifest: another one means another bundle."""
 
 
@@ -32,7 +33,7 @@ class Model:
     """Codes of the languages that it translates from."""
     targets: frozenset[str]
     """Codes of the languages that it translates to."""
-    mark: Mark
+    stamp: ManifestStamp
 
     @property
     def nbytes(self) -> int:
@@ -92,8 +93,8 @@ def bundles_in(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.iterdir()) if is_named(path)] if folder.is_dir() else []
 
 
-def mark_of(path: Path) -> Mark | None:
-    """The mark of a bundle folder; ``None`` if there is none at present."""
+def stamp_of(path: Path) -> ManifestStamp | None:
+    """The stamp of a bundle folder; ``None`` if there is none at present."""
     try:
         status = (path / MANIFEST_FILE).stat()
     except OSError:
@@ -107,16 +108,16 @@ def read_model(name: str, path: Path) -> Model:
     Raises:
         BundleError: there is no manifest, or it is not valid.
     """
-    mark = mark_of(path)
-    if mark is None:
+    stamp = stamp_of(path)
+    if stamp is None:
         raise not_a_bundle(path)
     with reading(path / MANIFEST_FILE):
         manifest = decode_manifest(read_plain(path / MANIFEST_FILE, MAX_MANIFEST_BYTES))
     sources, targets = _languages(name, manifest)
-    return Model(name, path, manifest, sources, targets, mark)
+    return Model(name, path, manifest, sources, targets, stamp)
 
 
-def read_models(paths: Mapping[str, Path], known: Mapping[str, Model]) -> dict[str, Model]:
+def read_models(paths: Mapping[str, Path], known: Mapping[str, Model]) -> list[Model]:
     """Read models by name. One whose manifest cannot be read is left out.
 
     Args:
@@ -124,17 +125,13 @@ def read_models(paths: Mapping[str, Path], known: Mapping[str, Model]) -> dict[s
         known: models as they were before. A manifest is read again only if it has changed; if it cannot be read
             because it is being replaced, the model stays.
     """
-    models = {}
+    models = []
     for name, path in paths.items():
-        before = known.get(name)
-        if before is not None and before.mark == mark_of(path):
-            models[name] = before
-            continue
-        try:
-            models[name] = read_model(name, path)
-        except BundleError:
-            if before is not None:
-                models[name] = before
+        model = known.get(name)
+        if model is None or model.stamp != stamp_of(path):
+            with suppress(BundleError):
+                model = read_model(name, path)
+        models += [model] if model else []
     return models
 
 

@@ -1,0 +1,1 @@
+"""Bundles as models with a name: found in folders, and read without being opened."""
