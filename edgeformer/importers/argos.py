@@ -1,4 +1,4 @@
-"""Argos Translate's packages: a CTranslate2 model and a SentencePiece model or BPE codes, in a zip file or unpacked."""
+"""Argos Translate's packages: a CTranslate2 model and a SentencePiece model, in a zip file or unpacked."""
 
 from __future__ import annotations
 
@@ -48,14 +48,16 @@ def _from_folder(folder: Path) -> ImportedModel:
     metadata = read_json(folder / METADATA, Metadata)
     if metadata.type != "translate":
         raise ImporterError(f"The package is of the type `{metadata.type}`, and not for translation.")
-    pieces, subwords = folder / PIECES, folder / SUBWORDS
+    pieces = folder / PIECES
     if pieces.is_file():
         imported = read_ctranslate2(folder / FOLDER, Given(tokenizers=(pieces,)))
-    elif subwords.is_file():
-        languages = metadata.from_code, metadata.to_code
-        imported = read_ctranslate2(folder / FOLDER, Given(tokenizers=(subwords,)), languages)
+    elif (folder / SUBWORDS).is_file():
+        raise ImporterError(
+            f"The package has BPE codes of subword-nmt for text that Moses' rules split (`{SUBWORDS}`), which are not "
+            f"supported; import a later package of the pair, or run its folder `{FOLDER}` in CTranslate2."
+        )
     else:
-        raise ImporterError(f"The package has no tokenizer: neither `{PIECES}` nor `{SUBWORDS}`.")
+        raise ImporterError(f"The package has no tokenizer, `{PIECES}`.")
     text = imported.text
     if prefix := metadata.target_prefix:
         # Tokens of languages are not part of the text.

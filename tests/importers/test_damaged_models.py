@@ -17,7 +17,6 @@ import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
-pytest.importorskip("sacremoses", reason="the extra `moses` is not installed")
 pytest.importorskip("sentencepiece", reason="the extra `import` is not installed")
 
 import torch
@@ -26,7 +25,7 @@ from safetensors.torch import load_file
 from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
 from tests import amounts
-from tests.importers import hugging_face_models, test_argos, test_opus_bpe
+from tests.importers import hugging_face_models, test_argos
 from tests.importers.bergamot_models import bergamot_files
 from tests.importers.marian_models import MARIAN
 from tests.importers.test_bergamot import VOCABULARY, shortlist
@@ -42,7 +41,6 @@ MEMORY, SECONDS = 256, 20.0
 """MiB that memory may rise by, for models of less than two megabytes, and seconds that a case may take."""
 FAST = (
     "marian.zip",
-    "opus-bpe",
     "bergamot.gz",
     "argos",
     "huggingface.marian",
@@ -93,7 +91,6 @@ def saved_today(folder: Path) -> None:
 FORMATS: dict[str, tuple[Callable[[Path], object], str]] = {
     "marian": (marian, ""),
     "marian.zip": (marian, "zip"),
-    "opus-bpe": (test_opus_bpe.release, ""),
     "bergamot": (bergamot, ""),
     "bergamot.gz": (bergamot, "gz"),
     "ctranslate2": (ctranslate2, ""),
@@ -104,9 +101,7 @@ FORMATS: dict[str, tuple[Callable[[Path], object], str]] = {
     "tokenizer.json": (saved_today, ""),
 }
 """Makers of models, and what they are packed in."""
-LANGUAGES = {"opus-bpe": ("en", "fr")} | {
-    f"huggingface.{name}": languages for name, languages in hugging_face_models.TRANSLATES.items()
-}
+LANGUAGES = {f"huggingface.{name}": languages for name, languages in hugging_face_models.TRANSLATES.items()}
 """Languages to choose for models of several."""
 
 

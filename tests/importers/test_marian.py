@@ -327,6 +327,15 @@ def split_vocabulary(folder: Path, change: Callable[[list[str]], object]) -> Pat
     return folder
 
 
+def test_codes_of_subword_nmt_are_refused(tmp_path: Path) -> None:
+    folder = split_vocabulary(tmp_path / "model", lambda names: None)
+    for side in ("source", "target"):
+        (folder / f"{side}.spm").unlink(missing_ok=True)
+        (folder / f"{side}.bpe").write_text("#version: 0.2\ne n\n")
+    with pytest.raises(ImporterError, match=r"BPE codes of subword-nmt .* with `ct2-opus-mt-converter`"):
+        read_marian(folder)
+
+
 def test_target_languages_are_chosen_by_a_token(tmp_path: Path) -> None:
     def rename(pieces: list[str]) -> None:
         pieces[-2:] = [">>fra<<", ">>deu<<"]

@@ -22,7 +22,6 @@ SERVER = {"h11", "markdown_it", "starlette", "uvicorn", "prometheus_client"}
 OPTIONAL = {
     "engine/kernel_session.py": {"edgeformer_kernels"},
     "distributed/ray_workers.py": {"ray"},
-    "tokenizer/moses.py": {"regex", "sacremoses", "subword_nmt"},
     "tokenizer/sentencepiece.py": {"sentencepiece"},
     "text/segmentation.py": {"sentencex"},
     "text/documents/fields.py": {"lxml"},

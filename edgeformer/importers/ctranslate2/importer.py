@@ -25,14 +25,12 @@ GENERATION = Generation(beam_size=2, length_penalty=1.0, length_includes_end=Tru
 """CTranslate2's defaults."""
 
 
-def read_ctranslate2(path: Path, given: Given = NOTHING, languages: tuple[str, str] | None = None) -> ImportedModel:
+def read_ctranslate2(path: Path, given: Given = NOTHING) -> ImportedModel:
     """Read a model of CTranslate2.
 
     Args:
         path: the folder of the model, or its ``model.bin``.
         given: tokenizers, if they are not in that folder.
-        languages: codes of both languages, if the tokenizers are BPE codes, which are applied to what Moses' rules for
-            these languages make of text.
     """
     folder, model = (path, path / MODEL) if path.is_dir() else (path.parent, path)
     file = read_model_file(model)
@@ -43,7 +41,7 @@ def read_ctranslate2(path: Path, given: Given = NOTHING, languages: tuple[str, s
     config, weights = converted(arrays, settings.layer_norm_epsilon)
     shared = SOURCE_TABLE not in weights
     rows = len(weights[TARGET_TABLE if shared else SOURCE_TABLE]), len(weights[TARGET_TABLE])
-    files = find_files(folder, given.pieces, languages)
+    files = find_files(folder, given.pieces)
     vocabularies = read_vocabularies(files, settings, rows, shared=shared, zero_start=zero_start)
     sizes = dict(zip((SOURCE_TABLE, TARGET_TABLE), vocabularies.sizes, strict=True))
     for name in weights.keys() & {*sizes, OUTPUT_TABLE, "projection.bias"}:

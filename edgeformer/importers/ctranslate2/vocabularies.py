@@ -17,15 +17,12 @@ from edgeformer.importers.tokenizers import TextFiles, Vocabularies, side_of, st
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE, TextFormat
 
 
-def find_files(
-    folder: Path, pieces: tuple[Path, Path] | None = None, languages: tuple[str, str] | None = None
-) -> TextFiles:
+def find_files(folder: Path, pieces: tuple[Path, Path] | None = None) -> TextFiles:
     """Find vocabularies, and the SentencePiece models beside them.
 
     Args:
         folder: folder of the model.
-        pieces: SentencePiece models, if they are elsewhere; BPE codes, if there are languages.
-        languages: codes of both languages.
+        pieces: SentencePiece models, if they are elsewhere.
     """
     shared = _vocabulary_file(folder, "shared")
     source, target = shared or _vocabulary_file(folder, "source"), shared or _vocabulary_file(folder, "target")
@@ -35,7 +32,7 @@ def find_files(
         raise ImporterError(
             f"`{folder}` has no `shared_vocabulary.json`, nor a vocabulary each for the source and the target."
         )
-    return TextFiles((source, target), pieces or _piece_files(folder), languages)
+    return TextFiles((source, target), pieces or _piece_files(folder))
 
 
 def _vocabulary_file(folder: Path, name: str) -> Path | None:
@@ -92,10 +89,9 @@ def read_vocabularies(
             {token: index for index, token in enumerate(side)},
             [*special, *text.languages.values()],
             settings.unk_token,
-            pieces=pieces,
-            language=language,
+            pieces,
         )
-        for side, (_, pieces, language) in zip(entries, files.sides(), strict=True)
+        for side, (_, pieces) in zip(entries, files.sides(), strict=True)
     ]
     text = checked(replace(text, suppress=added[1]))
     return Vocabularies(contents[0], contents[1], (len(entries[0]), len(entries[1])), text, notes)

@@ -39,7 +39,7 @@ def read_marian(path: Path, given: Given = NOTHING) -> ImportedModel:
 
     Args:
         path: the ``.npz`` file, or a folder that has one, with its vocabularies beside it.
-        given: SentencePiece models whose pieces have the ids of the vocabularies, if they are elsewhere; languages.
+        given: SentencePiece models whose pieces have the ids of the vocabularies, if they are elsewhere.
     """
     files = find_files(path, has_options, ".npz", given)
     return _imported(read_npz(files.model), files, files.generation(beam_size=4, normalize=0, max_length_factor=3))

@@ -32,8 +32,7 @@ def read_vocabularies(files: TextFiles) -> Vocabularies:
     start = start_token({name for ids in entries for name in ids})
     languages = with_tags(codes(entries[0], MARIAN)) if files.pieces is not None else {}
     contents = [
-        _tokenizer(file, ids, start, pieces, language)
-        for ids, (file, pieces, language) in zip(entries, files.sides(), strict=True)
+        _tokenizer(file, ids, start, pieces) for ids, (file, pieces) in zip(entries, files.sides(), strict=True)
     ]
     text = TextFormat(
         pad=EOS_TOKEN,
@@ -46,9 +45,7 @@ def read_vocabularies(files: TextFiles) -> Vocabularies:
     return Vocabularies(contents[0], contents[1], (len(entries[0]) + 1, len(entries[1]) + 1), text)
 
 
-def _tokenizer(
-    file: Path, ids: Mapping[str, int], start: str, pieces: Path | None, language: str | None
-) -> str | bytes:
+def _tokenizer(file: Path, ids: Mapping[str, int], start: str, pieces: Path | None) -> str | bytes:
     """Return a tokenizer's content, with the start token as its last entry."""
     if file.suffix == ".spm":
         return sentencepiece_tokenizer(file, special_tokens=(start,))
@@ -57,7 +54,7 @@ def _tokenizer(
             raise ImporterError(f"Vocabulary `{file}` lacks `{token}`.")
     ids = {**ids, start: max(ids.values()) + 1}
     special = (start, EOS_TOKEN, *codes(ids, MARIAN).values())
-    return text_tokenizer(ids, special, UNK_TOKEN, pieces=pieces, language=language, rules="perl")
+    return text_tokenizer(ids, special, UNK_TOKEN, pieces)
 
 
 def read_vocabulary(file: Path) -> dict[str, int]:

@@ -1,6 +1,5 @@
 """Conversion of tokenizers to the files of bundles."""
 
-from edgeformer.importers.tokenizers.moses import moses_tokenizer
 from edgeformer.importers.tokenizers.sentencepiece import fairseq_ids, sentencepiece_tokenizer
 from edgeformer.importers.tokenizers.text import TextFiles, Vocabularies, side_of, start_token, text_tokenizer
 
@@ -8,7 +7,6 @@ __all__ = [
     "TextFiles",
     "Vocabularies",
     "fairseq_ids",
-    "moses_tokenizer",
     "sentencepiece_tokenizer",
     "side_of",
     "start_token",
