@@ -22,7 +22,7 @@ def of_words(words: list[str]) -> Tokenizer:
     """Build a tokenizer of words between spaces, as CTranslate2's models without SentencePiece have."""
     vocabulary = {word: index for index, word in enumerate(["<pad>", "<unk>", "<s>", "</s>", *words])}
     special_tokens = ["<pad>", "<s>", "</s>"]
-    content = text_tokenizer(vocabulary, special_tokens, "<unk>", pieces=None, language=None)
+    content = text_tokenizer(vocabulary, special_tokens, "<unk>", pieces=None)
     return Tokenizer.from_content(content, "words")
 
 

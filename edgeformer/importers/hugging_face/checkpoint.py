@@ -6,7 +6,7 @@ Files are safetensors, or pickles of nothing but tensors.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -151,8 +151,8 @@ def open_checkpoint(folder: Folder) -> Checkpoint:
         if not files:
             continue
         tensors: dict[str, Callable[[], torch.Tensor]] = {}
-        for file in files:
-            for key, read in load(file).items():
+        for file, read_each in zip(files, load(files), strict=True):
+            for key, read in read_each.items():
                 if key in tensors or len(tensors) >= MAX_ARRAYS:
                     raise ImporterError(
                         f"`{file}` has the weight `{key[:80]}` again, or more weights than a model has."
@@ -186,17 +186,19 @@ def _files(folder: Folder, name: str) -> list[Path]:
     return files
 
 
-def _safe_tensors(file: Path) -> dict[str, Callable[[], torch.Tensor]]:
+def _safe_tensors(files: Sequence[Path]) -> Iterator[dict[str, Callable[[], torch.Tensor]]]:
     from safetensors import SafetensorError, safe_open
 
-    try:
-        opened: Any = safe_open(file, framework="pt")
-        return {name: partial(opened.get_tensor, name) for name in opened.keys()}  # noqa: SIM118  # not a mapping
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ImporterError(f"`{file}` is damaged: {describe(error)}. Download it again.") from None
+    for file in files:
+        try:
+            opened: Any = safe_open(file, framework="pt")
+            yield {name: partial(opened.get_tensor, name) for name in opened.keys()}  # noqa: SIM118  # not a mapping
+        except (SafetensorError, OSError, ValueError) as error:
+            raise ImporterError(f"`{file}` is damaged: {describe(error)}. Download it again.") from None
 
 
-def _pickled_tensors(file: Path) -> dict[str, Callable[[], torch.Tensor]]:
+def _pickled_tensors(files: Sequence[Path]) -> Iterator[dict[str, Callable[[], torch.Tensor]]]:
     from edgeformer.importers.hugging_face.pickled import read_pickled  # imports torch
 
-    return {name: tensor.detach for name, tensor in read_pickled(file).items()}
+    for tensors in read_pickled(files):
+        yield {name: tensor.detach for name, tensor in tensors.items()}
