@@ -89,7 +89,7 @@ def saved(model: Any, folder: Path, *, end: int, seed: int = 3, first: Sequence[
     table_scale = 0.3 if getattr(model.config, "scale_embedding", False) else 1.0
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if "embed_positions" in name and isinstance(model, transformers.MarianMTModel):
+            if "embed_positions" in name and type(model).__name__.startswith(("Marian", "Pegasus")):
                 continue  # computed
             if parameter.ndim == 2:
                 scale = table_scale if parameter.shape[0] > 200 else GAIN * parameter.shape[1] ** -0.5
@@ -207,6 +207,15 @@ def bart(folder: Path) -> Any:
     return saved(transformers.BartForConditionalGeneration(config), folder, end=2)
 
 
+def pegasus(folder: Path) -> Any:
+    """Pegasus: tokens of its training, then pieces."""
+    folder.mkdir(parents=True)
+    train_pieces(folder, "spiece.model", pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    rows = len(pieces_of(folder / "spiece.model")) + 103 + 5
+    config = transformers.PegasusConfig(vocab_size=rows, scale_embedding=True, activation_function="relu", **BART_SIZES)
+    return saved(transformers.PegasusForConditionalGeneration(config), folder, end=1)
+
+
 def t5(folder: Path, config_type: str = "T5", *, pieces: Sequence[str] = (), seed: int = 3, **changes: Any) -> Any:
     """T5: ids of the SentencePiece model, then extra ids, then rows without an entry."""
     folder.mkdir(parents=True)
@@ -279,6 +288,7 @@ ARCHITECTURES: Mapping[str, Callable[[Path], Any]] = {
     "mbart": mbart,
     "mbart_50": mbart_50,
     "bart": bart,
+    "pegasus": pegasus,
     "t5": t5,
     "t5_gated": t5_gated,
     "umt5": umt5,
@@ -296,6 +306,19 @@ TRANSLATES = {
     "madlad": ("", "zh-Hant"),
 }
 """Languages to translate from and to, of models that need them."""
+
+
+SAVED: Mapping[str, tuple[str, str, dict[str, Any]]] = {
+    "t5": ("T5Tokenizer", "spiece.model", {"extra_ids": 100}),
+    "mt5": ("T5Tokenizer", "spiece.model", {"extra_ids": 100}),
+    "madlad": ("T5Tokenizer", "spiece.model", {"extra_ids": 100}),
+    "pegasus": ("PegasusTokenizer", "spiece.model", {}),
+    "nllb": ("NllbTokenizer", "sentencepiece.bpe.model", {"extra_special_tokens": ["eng_Latn", "fra_Latn"]}),
+    "mbart_50": ("MBart50Tokenizer", "sentencepiece.bpe.model", {}),
+}
+"""Classes whose tokenizers ``transformers`` saves without the SentencePiece model, the model, and options."""
+FAST = ("marian", "m2m", "mbart", "bart", "pegasus", "t5_gated", "umt5")
+"""Architectures of the fast tests: one of each kind."""
 
 
 def reloaded(folder: Path) -> Any:

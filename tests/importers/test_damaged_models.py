@@ -45,7 +45,6 @@ FAST = (
     "argos",
     "huggingface.marian",
     "huggingface.t5",
-    "pickled",
     "tokenizer.json",
 )
 """Formats of the fast tests: one of each reader, and each way to pack them."""

@@ -23,11 +23,17 @@ from edgeformer.run.folder import Run
 from edgeformer_export.export import export_run
 from edgeformer_runtime.translator import AnyTranslator, Translator
 from tests.importers.alignments import check_alignments
-from tests.importers.hugging_face_models import ARCHITECTURES, SENTENCES, TRANSLATES, changed, references, reloaded
+from tests.importers.hugging_face_models import (
+    ARCHITECTURES,
+    FAST,
+    SENTENCES,
+    TRANSLATES,
+    changed,
+    references,
+    reloaded,
+)
 
 MAX_STEPS = 39
-FAST = ("marian", "m2m", "mbart", "bart", "t5_gated", "umt5")
-"""Architectures of the fast tests: one of each kind."""
 SLOW = [pytest.param(architecture, 100, marks=pytest.mark.slow) for architecture in ARCHITECTURES]
 """Architectures and numbers of sentences."""
 

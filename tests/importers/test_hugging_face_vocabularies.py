@@ -15,9 +15,9 @@ import transformers
 from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES
 
 from edgeformer.errors import ConfigError, ImporterError
+from edgeformer.importers.hugging_face.families import FAMILIES
 from edgeformer.importers.hugging_face.folder import open_folder
 from edgeformer.importers.hugging_face.read import read_folder
-from edgeformer.importers.hugging_face.vocabularies import VOCABULARIES
 from edgeformer.importers.languages import tags, with_tags
 from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.read import read_model
@@ -26,7 +26,7 @@ from edgeformer_runtime.bundle.text_format import TextFormat, matching_code
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.tokenizer import Tokenizer
 from tests.commands import succeeded
-from tests.importers.hugging_face_models import LANGUAGES, changed, write_json
+from tests.importers.hugging_face_models import LANGUAGES, SAVED, changed, write_json
 
 TEXTS = [text for language in ("en", "fr", "vi", "ja", "ar", "hi") for text in sample_text(language, 60)]
 EDGE_CASES = [
@@ -89,16 +89,6 @@ def test_split_marian_has_a_vocabulary_for_each_side(hugging_face: Callable[[str
     check(target(model), lambda text: reference(text_target=text).input_ids, TEXTS + EDGE_CASES)
 
 
-SAVED: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "t5": ("T5Tokenizer", "spiece.model", {"extra_ids": 100}),
-    "mt5": ("T5Tokenizer", "spiece.model", {"extra_ids": 100}),
-    "madlad": ("T5Tokenizer", "spiece.model", {"extra_ids": 100}),
-    "nllb": ("NllbTokenizer", "sentencepiece.bpe.model", {"extra_special_tokens": ["eng_Latn", "fra_Latn"]}),
-    "mbart_50": ("MBart50Tokenizer", "sentencepiece.bpe.model", {}),
-}
-"""Classes whose tokenizers ``transformers`` saves without the SentencePiece model, the model, and options."""
-
-
 def saved_again(name: str, folder: Path, to: Path) -> tuple[Path, int]:
     """Write a folder whose tokenizer ``transformers`` has saved; return its SentencePiece model, which is elsewhere
     then, and its number of entries."""
@@ -119,7 +109,7 @@ def test_a_tokenizer_that_transformers_saved_is_rebuilt(
 ) -> None:
     model, rows = saved_again(name, hugging_face(name), tmp_path / "saved")
     folders = open_folder(tmp_path / "saved"), open_folder(tmp_path / "saved", (model,))
-    alone, given = (VOCABULARIES[opened.config["model_type"]](opened, (rows, rows)) for opened in folders)
+    alone, given = (FAMILIES[opened.config["model_type"]].vocabulary(opened, (rows, rows)) for opened in folders)
     assert (alone.languages, alone.prefix, alone.suffix) == (given.languages, given.prefix, given.suffix)
     assert alone.source.names == given.source.names
     text = TextFormat(pad="<pad>", unk=alone.unk, bos="<pad>", eos="</s>")

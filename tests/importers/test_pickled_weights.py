@@ -18,7 +18,7 @@ import torch
 from edgeformer.errors import ImporterError
 from edgeformer.importers.hugging_face.checkpoint import open_checkpoint
 from edgeformer.importers.hugging_face.folder import Folder
-from edgeformer.importers.hugging_face.pickled import read_pickled
+from edgeformer.importers.pickled import read_pickled
 from tests.amounts import cases
 from tests.commands import python
 
@@ -68,9 +68,8 @@ def test_what_torch_saves_is_read(tmp_path: Path) -> None:
             assert torch.equal(tensor, expected[name])
 
 
-@pytest.mark.parametrize("archive", FORMATS.values(), ids=FORMATS)
-def test_weights_are_aligned(archive: bool, tmp_path: Path) -> None:
-    saved(WEIGHTS, tmp_path / "pytorch_model.bin", archive=archive)
+def test_weights_are_aligned(tmp_path: Path) -> None:
+    saved(WEIGHTS, tmp_path / "pytorch_model.bin", archive=True)
     array = open_checkpoint(Folder(tmp_path, {}, {}, {})).take("weight")
     assert array.flags.aligned
     assert array.tolist() == WHOLE.tolist()
@@ -136,7 +135,7 @@ IN_ONE_PROCESS = """
 import sys
 from pathlib import Path
 from random import Random
-from edgeformer.importers.hugging_face import pickled
+from edgeformer.importers import pickled
 
 files = sorted(Path(sys.argv[1]).iterdir())
 pickled.main([files[0]])  # limits this process, too
@@ -164,6 +163,28 @@ def test_hostile_files_are_refused_in_little_memory(tmp_path: Path) -> None:
             assert re.search(words, line), (what, line)
             assert "\x1b" not in line
     assert "are compressed" in lines[-1]
+
+
+class Exploit:
+    """Its pickle would create a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.file,)
+
+
+def test_nothing_of_a_file_is_run(tmp_path: Path) -> None:
+    touched = tmp_path / "touched"
+    (tmp_path / "files").mkdir()
+    torch.save({"weight": WHOLE}, tmp_path / "files" / "0")
+    torch.save({"weight": Exploit(touched)}, tmp_path / "files" / "1")
+    (tmp_path / "files" / "2").write_bytes(pickle.dumps(Exploit(touched), 2))
+    lines = python(IN_ONE_PROCESS, tmp_path / "files").stdout.splitlines()
+    assert lines[0] == "0 [(2, 3)]"
+    assert [re.search("(?i)unsupported (global|class)", line) is not None for line in lines[1:]] == [True, True], lines
+    assert not touched.exists()
 
 
 @LINUX

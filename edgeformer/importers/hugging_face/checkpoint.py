@@ -198,7 +198,7 @@ def _safe_tensors(files: Sequence[Path]) -> Iterator[dict[str, Callable[[], torc
 
 
 def _pickled_tensors(files: Sequence[Path]) -> Iterator[dict[str, Callable[[], torch.Tensor]]]:
-    from edgeformer.importers.hugging_face.pickled import read_pickled  # imports torch
+    from edgeformer.importers.pickled import read_pickled  # imports torch
 
     for tensors in read_pickled(files):
         yield {name: tensor.detach for name, tensor in tensors.items()}

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_json
+from edgeformer.importers.hugging_face.folder import Folder
+from edgeformer.importers.languages import M2M, codes
 from edgeformer.importers.tokenizers import sentencepiece_tokenizer
 from edgeformer.importers.tokenizers.model_file import SentencePieceModel
 
+EOS, UNK, PAD, BOS = "</s>", "<unk>", "<pad>", "<s>"
 MAX_UNUSED = 1024
 """Rows of an embedding beyond the vocabulary; tables are padded to a multiple of some number."""
 
@@ -107,3 +111,21 @@ def sentencepiece_side(
     special = [name for name in dict.fromkeys(special) if name in ids]
     special += [name for name in ids if name.startswith("<unused ")]
     return Side(sentencepiece_tokenizer(model, ids=ids, special_tokens=special, unk_token=unk), names_of(ids))
+
+
+def multilingual_side(
+    folder: Folder, model: SentencePieceModel, ids: Mapping[str, int], rows: int, pattern: re.Pattern[str]
+) -> tuple[Side, dict[str, str]]:
+    """A vocabulary to which languages are added, and their tokens by code, which is the group of the pattern."""
+    added = folder.added_tokens()
+    languages = {name: index for name, index in added.items() if pattern.fullmatch(name)}
+    others = {name: index for name, index in added.items() if name == "<mask>" and pattern is not M2M}
+    ids = with_added(ids, [*languages.items(), *others.items()])
+    tokens = codes(names_of(ids), pattern)
+    if not tokens:
+        raise ImporterError(
+            f"`{folder.path}` does not list the languages of the model; download tokenizer_config.json and "
+            "special_tokens_map.json."
+        )
+    side = sentencepiece_side(model, ids, rows, [BOS, PAD, EOS, UNK, *others, *tokens.values()], UNK)
+    return side, tokens
