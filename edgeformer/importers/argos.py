@@ -7,14 +7,13 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import msgspec
-from msgspec.structs import replace as changed
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import open_zip, read_json, sha256_of, unpacked
 from edgeformer.importers.ctranslate2.importer import MODEL, is_ctranslate2, read_ctranslate2
-from edgeformer.importers.ctranslate2.vocabularies import checked
 from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.registry import NOTHING, Given, Importer
+from edgeformer.importers.tokenizers import text_format
 from edgeformer_runtime.bundle.generation import Generation
 
 METADATA, PIECES, SUBWORDS, FOLDER = "metadata.json", "sentencepiece.model", "bpe.model", "model"
@@ -61,7 +60,8 @@ def _from_folder(folder: Path) -> ImportedModel:
     text = imported.text
     if prefix := metadata.target_prefix:
         # Tokens of languages are not part of the text.
-        text = checked(changed(text, target_prefix=(prefix,), languages={metadata.to_code: prefix}))
+        fields = msgspec.structs.asdict(text)
+        text = text_format(**{**fields, "target_prefix": (prefix,), "languages": {metadata.to_code: prefix}})
     return replace(
         imported,
         text=text,

@@ -22,8 +22,13 @@ from numpy.typing import NDArray
 from onnx import numpy_helper
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.marian.binary import QuantizedMatrix, read_binary
-from edgeformer.importers.marian.shortlist import HEADER, MAGIC, read_shortlist
+from edgeformer.importers.marian.binary import (
+    SHORTLIST_HEADER,
+    SHORTLIST_MAGIC,
+    QuantizedMatrix,
+    read_binary,
+    read_shortlist,
+)
 from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import SHORTLIST_FILE, write_run
 from edgeformer.run.folder import Run
@@ -50,7 +55,7 @@ PyTorch by about as much."""
 def shortlist(lists: list[list[int]], frequent: int = 10) -> bytes:
     tokens = [token for tokens in lists for token in sorted(tokens)]
     offsets = np.cumsum([0, *map(len, lists)]).astype("<u8")
-    header = HEADER.pack(MAGIC, 0, frequent, 2, len(offsets), len(tokens))
+    header = SHORTLIST_HEADER.pack(SHORTLIST_MAGIC, 0, frequent, 2, len(offsets), len(tokens))
     return header + offsets.tobytes() + np.array(tokens, "<u4").tobytes()
 
 
@@ -172,7 +177,7 @@ def test_the_run_keeps_the_shortlist(run: Run) -> None:
         (shortlist([[1], [2]])[:20], "is damaged"),
         (shortlist([[1]]), "for other vocabularies"),
         (shortlist([[1], [99]]), "for other vocabularies"),
-        (struct.pack("<6Q3Q2I", MAGIC, 0, 1, 1, 3, 2, 0, 3, 2, 0, 1), "overlap"),
+        (struct.pack("<6Q3Q2I", SHORTLIST_MAGIC, 0, 1, 1, 3, 2, 0, 3, 2, 0, 1), "overlap"),
     ],
 )
 def test_damaged_shortlists_are_refused(tmp_path: Path, content: bytes, message: str) -> None:

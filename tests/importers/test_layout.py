@@ -11,7 +11,7 @@ import pytest
 
 from edgeformer.errors import ImporterError
 from edgeformer.families import get_family, model_config
-from edgeformer.importers.ctranslate2.weights import NAMES as CTRANSLATE2
+from edgeformer.importers.ctranslate2.importer import NAMES as CTRANSLATE2
 from edgeformer.importers.hugging_face.families.bart_network import NAMES as BART
 from edgeformer.importers.hugging_face.families.t5 import NAMES as T5
 from edgeformer.importers.layout import modules, tied_tables

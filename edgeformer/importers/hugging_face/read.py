@@ -17,6 +17,7 @@ from edgeformer.importers.hugging_face.settings import shown
 from edgeformer.importers.languages import tags
 from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.registry import NOTHING, Given, Importer
+from edgeformer.importers.tokenizers import text_format
 from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE, TextFormat
 
 _HEADS = ("ForConditionalGeneration", "MTModel", "WithLMHeadModel")
@@ -56,7 +57,7 @@ def read_folder(path: Path, given: Given = NOTHING) -> ImportedModel:
         weights=weights,
         source_tokenizer=vocabulary.source.content,
         target_tokenizer=vocabulary.target.content,
-        text=text_format(vocabulary, search),
+        text=surroundings(vocabulary, search),
         generation=search.generation,
         source_language=vocabulary.source_language,
         target_language=vocabulary.target_language or _forced_language(vocabulary, search),
@@ -66,7 +67,7 @@ def read_folder(path: Path, given: Given = NOTHING) -> ImportedModel:
     )
 
 
-def text_format(vocabulary: Vocabulary, search: Search) -> TextFormat:
+def surroundings(vocabulary: Vocabulary, search: Search) -> TextFormat:
     """Name special tokens, and what is around the tokens of a text.
 
     Raises:
@@ -85,7 +86,7 @@ def text_format(vocabulary: Vocabulary, search: Search) -> TextFormat:
             f"`eos_token_id` is {search.end}, which is `{names[search.end]}` in the vocabulary, but "
             f"`{vocabulary.suffix[0]}` ends its texts; the tokenizer is that of another model."
         )
-    return TextFormat(
+    return text_format(
         pad=names[search.pad],
         unk=vocabulary.unk,
         bos=names[search.start],

@@ -10,8 +10,8 @@ from typing import Any
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import MAX_YAML, open_zip, read_bytes, refuse_pointer
+from edgeformer.importers.marian.binary import is_shortlist
 from edgeformer.importers.marian.options import OPTIONS, read_yaml
-from edgeformer.importers.marian.shortlist import is_shortlist
 from edgeformer.importers.registry import Given
 from edgeformer.importers.tokenizers import TextFiles, side_of
 from edgeformer_runtime.bundle.generation import Generation

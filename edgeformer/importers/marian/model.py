@@ -15,10 +15,9 @@ from pathlib import Path
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_npz, sha256_of
-from edgeformer.importers.marian.binary import Item, is_marian_binary, read_binary
+from edgeformer.importers.marian.binary import Item, is_marian_binary, read_binary, read_shortlist
 from edgeformer.importers.marian.files import Files, find_files, has_options
 from edgeformer.importers.marian.options import model_config, read_options, refuse_unknown
-from edgeformer.importers.marian.shortlist import read_shortlist
 from edgeformer.importers.marian.vocabularies import read_vocabularies
 from edgeformer.importers.marian.weights import convert_weights
 from edgeformer.importers.model import ImportedModel

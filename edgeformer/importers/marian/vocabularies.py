@@ -17,10 +17,11 @@ from edgeformer.importers.tokenizers import (
     Vocabularies,
     sentencepiece_tokenizer,
     start_token,
+    text_format,
     text_tokenizer,
 )
 from edgeformer.importers.tokenizers.model_file import read_model
-from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE, TextFormat
+from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE
 
 EOS_TOKEN, UNK_TOKEN = "</s>", "<unk>"
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL)
@@ -34,7 +35,7 @@ def read_vocabularies(files: TextFiles) -> Vocabularies:
     contents = [
         _tokenizer(file, ids, start, pieces) for ids, (file, pieces) in zip(entries, files.sides(), strict=True)
     ]
-    text = TextFormat(
+    text = text_format(
         pad=EOS_TOKEN,
         bos=start,
         suppress=(start,),

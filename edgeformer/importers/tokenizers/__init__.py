@@ -1,7 +1,14 @@
 """Conversion of tokenizers to the files of bundles."""
 
 from edgeformer.importers.tokenizers.sentencepiece import fairseq_ids, sentencepiece_tokenizer
-from edgeformer.importers.tokenizers.text import TextFiles, Vocabularies, side_of, start_token, text_tokenizer
+from edgeformer.importers.tokenizers.text import (
+    TextFiles,
+    Vocabularies,
+    side_of,
+    start_token,
+    text_format,
+    text_tokenizer,
+)
 
 __all__ = [
     "TextFiles",
@@ -10,5 +17,6 @@ __all__ = [
     "sentencepiece_tokenizer",
     "side_of",
     "start_token",
+    "text_format",
     "text_tokenizer",
 ]

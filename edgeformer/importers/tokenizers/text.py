@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
+from typing import Any
 
+import msgspec
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from edgeformer.errors import ImporterError
@@ -50,6 +52,18 @@ class Vocabularies:
     text: TextFormat
     notes: tuple[str, ...] = ()
     """Assumptions about the text, as sentences."""
+
+
+def text_format(**fields: Any) -> TextFormat:
+    """Name the special tokens, and what is around the tokens of a text; see :class:`TextFormat` for the fields.
+
+    Raises:
+        ImporterError: a name, which may come from a file, is too long, or has control characters.
+    """
+    try:
+        return msgspec.convert(fields, TextFormat)
+    except msgspec.ValidationError as error:
+        raise ImporterError(f"A special token or a language has a name that is not supported: {error}.") from None
 
 
 def side_of(file: Path) -> int | None:
