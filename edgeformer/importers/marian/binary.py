@@ -2,8 +2,8 @@
 
 Layout of a model, little-endian: version (1) and number n of items, both u64; n headers of four u64 (length of the name
 with its NUL, type, number of axes, size of the data); n names; the axes of each item as i32; a u64 number of padding
-bytes, and these; then the data of each item. An 8-bit matrix is stored as ``(out, in)``, although its axes say ``(in, out)``; an
-8-bit embedding as its axes say. A factor follows its integers: ``integer = round(weight * factor)``.
+bytes, and these; then the data of each item. An 8-bit matrix is stored as ``(out, in)``, although its axes say ``(in,
+out)``; an 8-bit embedding as its axes say. A factor follows its integers: ``integer = round(weight * factor)``.
 
 Layout of a lexical shortlist (``lex.*.bin``), which says which target tokens each source token may become: six u64
 (magic number, checksum, number of frequent tokens, number of best translations, number of offsets, number of list

@@ -19,7 +19,7 @@ from edgeformer.importers.marian.binary import Item, is_marian_binary, read_bina
 from edgeformer.importers.marian.files import Files, find_files, has_options
 from edgeformer.importers.marian.options import model_config, read_options, refuse_unknown
 from edgeformer.importers.marian.vocabularies import read_vocabularies
-from edgeformer.importers.marian.weights import convert_weights
+from edgeformer.importers.marian.weights import MarianWeights
 from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.registry import NOTHING, Given, Importer
 from edgeformer_runtime.bundle.generation import Generation
@@ -58,7 +58,8 @@ def _imported(items: Mapping[str, Item], files: Files, generation: Generation) -
     options = read_options(items, files.model)
     refuse_unknown(options)
     config = model_config(items, options)
-    weights, scales = convert_weights(items, config)
+    converted = MarianWeights(items, config)
+    weights = converted.weights
     vocabularies = read_vocabularies(files.text)
     for side, vocabulary in zip(("source", "target"), vocabularies.sizes, strict=True):
         rows = len(weights[f"{side}_embedding.tokens.weight"]) if f"{side}_embedding.tokens.weight" in weights else None
@@ -75,7 +76,7 @@ def _imported(items: Mapping[str, Item], files: Files, generation: Generation) -
     return ImportedModel(
         model=config,
         weights=weights,
-        quantization=scales,
+        quantization=converted.scales,
         source_tokenizer=vocabularies.source,
         target_tokenizer=vocabularies.target,
         text=vocabularies.text,
