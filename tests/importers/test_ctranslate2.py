@@ -59,11 +59,6 @@ def test_translations_are_those_of_ctranslate2(name: str, count: int, tmp_path: 
     )
     assert run.info.generation.beam_size == 2
     assert bool(imported.notes) == (name in {"t5", "t5_per_layer", "m2m"})
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_translations_are_aligned_with_the_text_alone(name: str, tmp_path: Path) -> None:
-    _, run = import_model(MODELS[name](tmp_path / "model"), tmp_path / "run")
     check_alignments(run_translator(run, run.load_model()), [" ".join(source) for source in sources(8)])
 
 
