@@ -18,8 +18,7 @@ from edgeformer.importers.hugging_face.read import read_folder
 from edgeformer.importers.read import read_model
 from edgeformer.importers.registry import choose_importer
 from edgeformer.importers.run_folder import write_run
-from tests.commands import succeeded
-from tests.importers.hugging_face_models import SENTENCES, changed, write_json
+from tests.importers.hugging_face_models import changed, write_json
 from tests.importers.marian_models import MARIAN
 
 
@@ -113,7 +112,10 @@ def test_settings_that_transformers_no_longer_has_are_without_effect(folders: di
         "output_past": True,
         "static_position_embeddings": True,
     }
-    assert read_folder(changed(folders["marian"], tmp_path / "model", **old)).model == expected.model
+    model = read_folder(changed(folders["marian"], tmp_path / "model", **old))
+    assert model.model == expected.model
+    assert any("model.npz is exact" in note for note in model.notes)
+    assert {"config.json", "model.safetensors", "source.spm", "vocab.json"} <= model.hashes.keys()
 
 
 def test_search_settings_are_converted() -> None:
@@ -198,20 +200,6 @@ def test_of_several_formats_in_a_folder_the_original_is_read(
         notes = read_model(folder, None).model.notes
         assert [f"the format {' and of '.join(others)}; --from" in note for note in notes].count(True) == len(others)
         assert not any("--from" in note for note in read_model(folder, first).model.notes)
-
-
-def test_the_command_imports(folders: dict[str, Path], tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("\n".join(SENTENCES[:3]), encoding="utf-8")
-    folder = changed(folders["marian"], tmp_path / "model")
-    (folder / "README.md").write_text("---\nlicense: cc-by-4.0\n---\n", encoding="utf-8")
-    command = ["import", str(folder), "--out", str(tmp_path / "run"), "--target-language", "de"]
-    result = succeeded(*command, "--text", str(tmp_path / "text"), "--json")
-    printed = json.loads(result.stdout)
-    assert printed["format"] == "huggingface"
-    assert any("model.npz is exact" in note for note in printed["notes"])
-    record = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
-    assert record["provenance"]["licence"] == "cc-by-4.0"
-    assert {"config.json", "model.safetensors", "source.spm", "vocab.json"} <= record["provenance"]["sha256"].keys()
 
 
 # Weights.
