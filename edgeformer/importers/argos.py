@@ -12,7 +12,7 @@ from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import open_zip, read_json, sha256_of, unpacked
 from edgeformer.importers.ctranslate2.importer import MODEL, is_ctranslate2, read_ctranslate2
 from edgeformer.importers.model import ImportedModel
-from edgeformer.importers.registry import NOTHING, Given, Importer
+from edgeformer.importers.registry import NO_OVERRIDES, Importer, ImportOverrides
 from edgeformer.importers.tokenizers import text_format
 from edgeformer_runtime.bundle.generation import Generation
 
@@ -25,7 +25,7 @@ NOTE = (
 )
 
 
-class Metadata(msgspec.Struct, frozen=True):
+class PackageMetadata(msgspec.Struct, frozen=True):
     """The fields of ``metadata.json`` that matter."""
 
     from_code: str = ""
@@ -35,7 +35,7 @@ class Metadata(msgspec.Struct, frozen=True):
     type: str = "translate"
 
 
-def read_argos(path: Path, given: Given = NOTHING) -> ImportedModel:
+def read_argos(path: Path, overrides: ImportOverrides = NO_OVERRIDES) -> ImportedModel:
     """Read a package of Argos Translate, a file or the folder that it unpacks to, which has all that it needs."""
     if path.is_dir():
         return _from_folder(path)
@@ -44,12 +44,12 @@ def read_argos(path: Path, given: Given = NOTHING) -> ImportedModel:
 
 
 def _from_folder(folder: Path) -> ImportedModel:
-    metadata = read_json(folder / METADATA, Metadata)
+    metadata = read_json(folder / METADATA, PackageMetadata)
     if metadata.type != "translate":
         raise ImporterError(f"The package is of the type `{metadata.type}`, and not for translation.")
     pieces = folder / PIECES
     if pieces.is_file():
-        imported = read_ctranslate2(folder / FOLDER, Given(tokenizers=(pieces,)))
+        imported = read_ctranslate2(folder / FOLDER, ImportOverrides(tokenizers=(pieces,)))
     elif (folder / SUBWORDS).is_file():
         raise ImporterError(
             f"The package has BPE codes of subword-nmt for text that Moses' rules split (`{SUBWORDS}`), which are not "

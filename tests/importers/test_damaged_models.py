@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -216,12 +217,15 @@ def npz_file(path: Path) -> None:
 
 def bergamot_file(path: Path) -> None:
     options = np.frombuffer(b"type: transformer\0", np.int8)
-    arrays = {"encoder_Wemb": np.arange(12, dtype=np.float32).reshape(4, 3) - 5, "special:model.yml": options}
+    arrays: dict[str, Any] = {
+        "encoder_Wemb": np.arange(12, dtype=np.float32).reshape(4, 3) - 5,
+        "special:model.yml": options,
+    }
     path.write_bytes(binary_model(arrays, {"none_QuantMultA": 2.5}))
 
 
 def ctranslate2_file(path: Path) -> None:
-    arrays = {"a": np.ones((4, 3), np.float32), "b": np.ones(5, np.int8)}
+    arrays: dict[str, Any] = {"a": np.ones((4, 3), np.float32), "b": np.ones(5, np.int8)}
     write_model_file(path, arrays, version=6, aliases={"c": "a"})
 
 

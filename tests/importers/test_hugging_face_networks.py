@@ -176,11 +176,16 @@ def test_outputs_of_t5_are_scaled_as_by_the_version_that_wrote_the_folder(
     hugging_face: Callable[[str], Path],
     architecture: str,
     version: str,
-    stated: dict[str, bool],
+    stated: dict[str, Any],
     divides: bool,
     tmp_path: Path,
 ) -> None:
-    values = {"tie_word_embeddings": True, "scale_decoder_outputs": None, "transformers_version": version, **stated}
+    values: dict[str, Any] = {
+        "tie_word_embeddings": True,
+        "scale_decoder_outputs": None,
+        "transformers_version": version,
+        **stated,
+    }
     model = read_folder(changed(hugging_face(architecture), tmp_path / "model", **values)).model
     assert model["output_scale"] == (model["d_model"] ** -0.5 if divides else 1)
 

@@ -10,7 +10,7 @@ import pytest
 from edgeformer.errors import ImporterError
 from edgeformer.importers.layout import tied_tables
 from edgeformer.importers.marian.files import find_files, has_options
-from edgeformer.importers.registry import Given
+from edgeformer.importers.registry import ImportOverrides
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_the_name_of_one_vocabulary_tells_the_side_of_both(
     model = tmp_path / "model.npz"
     if expected is None:
         with pytest.raises(ImporterError, match=r"name them in decoder\.yml"):
-            find_files(model, has_options, ".npz", Given())
+            find_files(model, has_options, ".npz", ImportOverrides())
     else:
-        found = find_files(model, has_options, ".npz", Given()).text.vocabularies
+        found = find_files(model, has_options, ".npz", ImportOverrides()).text.vocabularies
         assert [file.name for file in found] == expected

@@ -17,7 +17,7 @@ import torch
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.hugging_face.checkpoint import open_checkpoint
-from edgeformer.importers.hugging_face.folder import Folder
+from edgeformer.importers.hugging_face.folder import ModelFolder
 from edgeformer.importers.pickled import read_pickled
 from tests.amounts import cases
 from tests.commands import python
@@ -70,7 +70,7 @@ def test_what_torch_saves_is_read(tmp_path: Path) -> None:
 
 def test_weights_are_aligned(tmp_path: Path) -> None:
     saved(WEIGHTS, tmp_path / "pytorch_model.bin", archive=True)
-    array = open_checkpoint(Folder(tmp_path, {}, {}, {})).take("weight")
+    array = open_checkpoint(ModelFolder(tmp_path, {}, {}, {})).take("weight")
     assert array.flags.aligned
     assert array.tolist() == WHOLE.tolist()
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import sha256_of
-from edgeformer.importers.ctranslate2.arrays import Arrays
+from edgeformer.importers.ctranslate2.arrays import ModelArrays
 from edgeformer.importers.ctranslate2.config import WITHOUT_EFFECT, model_config
 from edgeformer.importers.ctranslate2.model_file import current_names, is_model_file, read_model_file
 from edgeformer.importers.ctranslate2.vocabularies import find_files, read_settings, read_vocabularies
@@ -24,14 +24,14 @@ from edgeformer.importers.layout import (
     OUTPUT_TABLE,
     SOURCE_TABLE,
     TARGET_TABLE,
-    Module,
+    MappedModule,
     attention,
     halves,
     modules,
     tied_tables,
 )
 from edgeformer.importers.model import FloatArray, ImportedModel, Weights
-from edgeformer.importers.registry import NOTHING, Given, Importer
+from edgeformer.importers.registry import NO_OVERRIDES, Importer, ImportOverrides
 from edgeformer_runtime.bundle.generation import Generation
 
 MODEL = "model.bin"
@@ -64,23 +64,23 @@ NAMES = {
 """Names of weights."""
 
 
-def read_ctranslate2(path: Path, given: Given = NOTHING) -> ImportedModel:
+def read_ctranslate2(path: Path, overrides: ImportOverrides = NO_OVERRIDES) -> ImportedModel:
     """Read a model of CTranslate2.
 
     Args:
         path: the folder of the model, or its ``model.bin``.
-        given: tokenizers, if they are not in that folder.
+        overrides: tokenizers, if they are not in that folder.
     """
     folder, model = (path, path / MODEL) if path.is_dir() else (path.parent, path)
     file = read_model_file(model)
     stored = current_names(file)
     settings = read_settings(folder, stored, file.version)
-    arrays = Arrays(stored)
+    arrays = ModelArrays(stored)
     zero_start = bool(arrays.number("decoder/start_from_zero_embedding", 0))
     config, weights = converted(arrays, settings.layer_norm_epsilon)
     shared = SOURCE_TABLE not in weights
     rows = len(weights[TARGET_TABLE if shared else SOURCE_TABLE]), len(weights[TARGET_TABLE])
-    files = find_files(folder, given.pieces)
+    files = find_files(folder, overrides.pieces)
     vocabularies = read_vocabularies(files, settings, rows, shared=shared, zero_start=zero_start)
     sizes = dict(zip((SOURCE_TABLE, TARGET_TABLE), vocabularies.sizes, strict=True))
     for name in weights.keys() & {*sizes, OUTPUT_TABLE, "projection.bias"}:
@@ -99,7 +99,7 @@ def read_ctranslate2(path: Path, given: Given = NOTHING) -> ImportedModel:
     )
 
 
-def converted(arrays: Arrays, epsilon: float | None) -> tuple[dict[str, Any], Weights]:
+def converted(arrays: ModelArrays, epsilon: float | None) -> tuple[dict[str, Any], Weights]:
     """Return section ``[model]`` of the recipe, and the weights. Tied tables have the name of the target's embedding.
 
     For ``epsilon``, see :func:`model_config`.
@@ -127,7 +127,7 @@ def converted(arrays: Arrays, epsilon: float | None) -> tuple[dict[str, Any], We
     return config, weights
 
 
-def _split(arrays: Arrays, theirs: str, merged: list[Module]) -> Weights:
+def _split(arrays: ModelArrays, theirs: str, merged: list[MappedModule]) -> Weights:
     """Weights of modules that are one below the other."""
     rows, columns = [module.shape[0] for module in merged], merged[0].shape[1:]
     weight = arrays.floats(theirs, sum(rows), *columns)
@@ -147,7 +147,7 @@ def _parts(array: FloatArray, rows: list[int], names: list[str]) -> Weights:
     return dict(zip(names, np.split(array, np.cumsum(rows)[:-1]), strict=True))
 
 
-def _positions(arrays: Arrays, side: str, length: int, width: int) -> FloatArray:
+def _positions(arrays: ModelArrays, side: str, length: int, width: int) -> FloatArray:
     """The stored table, or the one that CTranslate2 computes: its positions count from 1."""
     name = f"{side}/position_encodings/encodings"
     if name in arrays:

@@ -13,7 +13,7 @@ from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import MAX_TEXT, read_bytes, read_json
 from edgeformer.importers.ctranslate2.model_file import Array
 from edgeformer.importers.languages import M2M, MARIAN, MBART, NLLB, codes, with_tags
-from edgeformer.importers.tokenizers import TextFiles, Vocabularies, side_of, start_token, text_format, text_tokenizer
+from edgeformer.importers.tokenizers import TextFiles, TokenizerPair, side_of, start_token, text_format, text_tokenizer
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE
 
 
@@ -55,8 +55,8 @@ def _piece_files(folder: Path) -> tuple[Path, Path] | None:
 
 
 def read_vocabularies(
-    files: TextFiles, settings: Settings, rows: tuple[int, int], *, shared: bool, zero_start: bool
-) -> Vocabularies:
+    files: TextFiles, settings: ModelSettings, rows: tuple[int, int], *, shared: bool, zero_start: bool
+) -> TokenizerPair:
     """Read both vocabularies, and append what the model has no entries for.
 
     Args:
@@ -101,7 +101,7 @@ def read_vocabularies(
         )
         for side, (_, pieces) in zip(entries, files.sides(), strict=True)
     ]
-    return Vocabularies(contents[0], contents[1], (len(entries[0]), len(entries[1])), text, notes)
+    return TokenizerPair(contents[0], contents[1], (len(entries[0]), len(entries[1])), text, notes)
 
 
 def read_tokens(file: Path) -> list[str]:
@@ -134,7 +134,7 @@ def _sized(tokens: list[str], file: Path, rows: int, unk_token: str) -> list[str
 
 
 def _around_text(
-    settings: Settings, start: str, source: Sequence[str], *, zero_start: bool
+    settings: ModelSettings, start: str, source: Sequence[str], *, zero_start: bool
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Find the tokens around those of a text, as fields of a text format, and notes.
 
@@ -169,7 +169,7 @@ def _languages(tokens: Sequence[str]) -> dict[str, str]:
     return next((languages for languages in found if len(languages) > 1), {})
 
 
-class Settings(msgspec.Struct, frozen=True):
+class ModelSettings(msgspec.Struct, frozen=True):
     """The fields of ``config.json`` that matter, with CTranslate2's own defaults."""
 
     unk_token: str = "<unk>"
@@ -183,17 +183,17 @@ class Settings(msgspec.Struct, frozen=True):
     """``None`` is 1e-5, or 1e-6 for RMSNorm."""
 
 
-def read_settings(folder: Path, arrays: dict[str, Array], version: int) -> Settings:
+def read_settings(folder: Path, arrays: dict[str, Array], version: int) -> ModelSettings:
     """Read the settings of a model from its folder or, before version 6 of the file, from its arrays.
 
     The arrays lose what are settings.
     """
     path = folder / "config.json"
-    settings = read_json(path, Settings) if path.is_file() else Settings()
+    settings = read_json(path, ModelSettings) if path.is_file() else ModelSettings()
     return settings if version >= 6 else _from_arrays(arrays, settings)
 
 
-def _from_arrays(arrays: dict[str, Array], settings: Settings) -> Settings:
+def _from_arrays(arrays: dict[str, Array], settings: ModelSettings) -> ModelSettings:
     names = ("unk_token", "bos_token", "eos_token")
     tokens = {name: _text(name, arrays.pop(name)) for name in names if name in arrays}
     settings = replace(settings, **tokens)

@@ -15,7 +15,7 @@ import msgspec
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import MAX_ARRAYS, read_json
-from edgeformer.importers.hugging_face.folder import Folder
+from edgeformer.importers.hugging_face.folder import ModelFolder
 from edgeformer.importers.layout import modules, tied_tables
 from edgeformer.importers.model import FloatArray, Weights
 from edgeformer.importers.registry import advice
@@ -144,7 +144,7 @@ class Checkpoint:
         return self.take(name, shape)
 
 
-def open_checkpoint(folder: Folder) -> Checkpoint:
+def open_checkpoint(folder: ModelFolder) -> Checkpoint:
     """Find the weights of a folder; safetensors are preferred."""
     for name, load in ((SAFE, _safe_tensors), (PICKLED, _pickled_tensors)):
         files = _files(folder, name)
@@ -168,7 +168,7 @@ def has_weights(path: Path) -> bool:
     return any((path / f"{name}{end}").is_file() for name in (SAFE, PICKLED) for end in ("", ".index.json"))
 
 
-def _files(folder: Folder, name: str) -> list[Path]:
+def _files(folder: ModelFolder, name: str) -> list[Path]:
     """The file, or the parts that an index lists; empty if there is neither."""
     if (folder.path / name).is_file():
         return [folder.path / name]

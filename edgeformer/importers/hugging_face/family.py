@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgeformer.importers.hugging_face.checkpoint import Checkpoint, Rows
-from edgeformer.importers.hugging_face.entries import Vocabulary
-from edgeformer.importers.hugging_face.folder import Folder
+from edgeformer.importers.hugging_face.entries import ModelVocabulary
+from edgeformer.importers.hugging_face.folder import ModelFolder
 
 
 @dataclass(frozen=True, kw_only=True)
-class Family:
+class ModelFamily:
     """What is special about the models of a family."""
 
     convert: Callable[[Mapping[str, Any], Checkpoint], tuple[dict[str, Any], Rows]]
     """Takes ``config.json`` and a checkpoint, whose weights it converts; returns section ``[model]`` of the recipe, and
     the rows of both embeddings."""
-    vocabulary: Callable[[Folder, Rows], Vocabulary]
+    vocabulary: Callable[[ModelFolder, Rows], ModelVocabulary]
     """Reads the tokenizers, and says what is around a text."""
     notes: tuple[str, ...] = ()
     """Differences from the original models, as sentences."""

@@ -9,14 +9,14 @@ from typing import Any
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import sha256_of
 from edgeformer.importers.hugging_face.checkpoint import has_weights, open_checkpoint
-from edgeformer.importers.hugging_face.entries import Vocabulary
+from edgeformer.importers.hugging_face.entries import ModelVocabulary
 from edgeformer.importers.hugging_face.families import FAMILIES
-from edgeformer.importers.hugging_face.folder import Folder, has_config, open_folder
-from edgeformer.importers.hugging_face.generation import Search, read_search
+from edgeformer.importers.hugging_face.folder import ModelFolder, has_config, open_folder
+from edgeformer.importers.hugging_face.generation import SearchSettings, read_search
 from edgeformer.importers.hugging_face.settings import shown
 from edgeformer.importers.languages import tags
 from edgeformer.importers.model import ImportedModel
-from edgeformer.importers.registry import NOTHING, Given, Importer
+from edgeformer.importers.registry import NO_OVERRIDES, Importer, ImportOverrides
 from edgeformer.importers.tokenizers import text_format
 from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE, TextFormat
 
@@ -28,13 +28,13 @@ _FILES = ("vocab.json", "target_vocab.json", "merges.txt", "tokenizer.json")
 _SETTINGS = ("config.json", "generation_config.json", "tokenizer_config.json")
 
 
-def read_folder(path: Path, given: Given = NOTHING) -> ImportedModel:
+def read_folder(path: Path, overrides: ImportOverrides = NO_OVERRIDES) -> ImportedModel:
     """Read a model folder; SentencePiece models that are not in it can be given.
 
     Raises:
         ConfigError: a package of the extra ``import`` is missing.
     """
-    folder = open_folder(path, given.tokenizers)
+    folder = open_folder(path, overrides.tokenizers)
     model_type = folder.config.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ImporterError(
@@ -67,7 +67,7 @@ def read_folder(path: Path, given: Given = NOTHING) -> ImportedModel:
     )
 
 
-def surroundings(vocabulary: Vocabulary, search: Search) -> TextFormat:
+def surroundings(vocabulary: ModelVocabulary, search: SearchSettings) -> TextFormat:
     """Name special tokens, and what is around the tokens of a text.
 
     Raises:
@@ -100,7 +100,7 @@ def surroundings(vocabulary: Vocabulary, search: Search) -> TextFormat:
     )
 
 
-def _forced_language(vocabulary: Vocabulary, search: Search) -> str:
+def _forced_language(vocabulary: ModelVocabulary, search: SearchSettings) -> str:
     """Language that outputs begin with by default, as a BCP 47 tag; empty if it is not stated."""
     if not vocabulary.forces_target or search.forced is None:
         return ""
@@ -109,7 +109,7 @@ def _forced_language(vocabulary: Vocabulary, search: Search) -> str:
     return next((code for code in codes if code in tags(code)), codes[0] if codes else "")
 
 
-def _added_words(folder: Folder) -> tuple[str, ...]:
+def _added_words(folder: ModelFolder) -> tuple[str, ...]:
     """A note about tokens that ``transformers`` finds in texts before it divides them into pieces."""
     words = folder.words()
     some = ", ".join(f"`{word[:60]}`" for word in words[:8])

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.archive import Reader, begins, open_binary
+from edgeformer.importers.archive import BinaryReader, begins, open_binary
 from edgeformer.importers.model import Shortlist
 
 VERSION = 1
@@ -50,13 +50,13 @@ class QuantizedMatrix:
         return self.integers.astype(np.float32) / np.float32(self.factor)
 
 
-Item = NDArray[Any] | QuantizedMatrix
+MarianItem = NDArray[Any] | QuantizedMatrix
 
 
 def is_marian_binary(path: Path) -> bool:
     """Return whether a file begins like a binary model."""
 
-    def check(reader: Reader) -> bool:
+    def check(reader: BinaryReader) -> bool:
         version, count, name, kind, axes, _ = reader.numbers("<6Q")
         header_fits = 0 < name <= MAX_NAME and kind < 2**20 and axes <= MAX_AXES
         return version == VERSION and 0 < count <= MAX_ITEMS and header_fits
@@ -64,7 +64,7 @@ def is_marian_binary(path: Path) -> bool:
     return begins(path, check)
 
 
-def read_binary(path: Path) -> dict[str, Item]:
+def read_binary(path: Path) -> dict[str, MarianItem]:
     """Read a binary model."""
     with open_binary(path) as reader:
         version, count = reader.numbers("<2Q")
@@ -84,7 +84,7 @@ def read_binary(path: Path) -> dict[str, Item]:
         }
 
 
-def _item(name: str, kind: int, shape: tuple[int, ...], data: bytes) -> Item:
+def _item(name: str, kind: int, shape: tuple[int, ...], data: bytes) -> MarianItem:
     if any(axis < 0 for axis in shape):
         raise ValueError(f"`{name}` has negative axes")
     count = int(np.prod(shape, dtype=object)) if shape else 1

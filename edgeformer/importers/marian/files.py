@@ -12,13 +12,13 @@ from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import MAX_YAML, open_zip, read_bytes, refuse_pointer
 from edgeformer.importers.marian.binary import is_shortlist
 from edgeformer.importers.marian.options import OPTIONS, read_yaml
-from edgeformer.importers.registry import Given
+from edgeformer.importers.registry import ImportOverrides
 from edgeformer.importers.tokenizers import TextFiles, side_of
 from edgeformer_runtime.bundle.generation import Generation
 
 
 @dataclass(frozen=True)
-class Files:
+class MarianFiles:
     """The files of a model."""
 
     model: Path
@@ -58,14 +58,14 @@ def has_options(file: Path) -> bool:
         return False
 
 
-def find_files(path: Path, is_model: Callable[[Path], bool], suffix: str, given: Given) -> Files:
+def find_files(path: Path, is_model: Callable[[Path], bool], suffix: str, overrides: ImportOverrides) -> MarianFiles:
     """Find the model, its vocabularies and the decoder's configuration.
 
     Args:
         path: the model, or the folder it is in.
         is_model: judges a file with the suffix of models by its content.
         suffix: the suffix.
-        given: tokenizers, if they are elsewhere.
+        overrides: tokenizers, if they are elsewhere.
     """
     folder = path if path.is_dir() else path.parent
     patterns = f"{glob.escape(path.name)}.decoder.yml", "*decoder.yml", "config*.yml"
@@ -82,7 +82,7 @@ def find_files(path: Path, is_model: Callable[[Path], bool], suffix: str, given:
         found = _vocabularies(folder)
     pieces = None
     if ".spm" not in {file.suffix for file in found}:
-        pieces = given.pieces or _sides(folder, "spm")
+        pieces = overrides.pieces or _sides(folder, "spm")
         if pieces is None and _sides(folder, "bpe"):
             raise ImporterError(
                 f"`{folder}` has BPE codes of subword-nmt for text that Moses' scripts split, which are not supported; "
@@ -93,7 +93,7 @@ def find_files(path: Path, is_model: Callable[[Path], bool], suffix: str, given:
     for file in binaries:
         refuse_pointer(file)  # which could not be told from what is not a shortlist
     lists = [file for file in binaries if is_shortlist(file)]
-    return Files(model, TextFiles(found, pieces), lists[0] if len(lists) == 1 else None, settings)
+    return MarianFiles(model, TextFiles(found, pieces), lists[0] if len(lists) == 1 else None, settings)
 
 
 def _sides(folder: Path, suffix: str) -> tuple[Path, Path] | None:

@@ -14,7 +14,7 @@ from edgeformer.importers.archive import MAX_TEXT, read_bytes, read_json
 from edgeformer.importers.languages import MARIAN, codes, with_tags
 from edgeformer.importers.tokenizers import (
     TextFiles,
-    Vocabularies,
+    TokenizerPair,
     sentencepiece_tokenizer,
     start_token,
     text_format,
@@ -27,7 +27,7 @@ EOS_TOKEN, UNK_TOKEN = "</s>", "<unk>"
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL)
 
 
-def read_vocabularies(files: TextFiles) -> Vocabularies:
+def read_vocabularies(files: TextFiles) -> TokenizerPair:
     """Convert the vocabularies, and append the start token to each: Marian's decoder starts from a zero vector."""
     entries = [read_vocabulary(file) for file in files.vocabularies]
     start = start_token({name for ids in entries for name in ids})
@@ -43,7 +43,7 @@ def read_vocabularies(files: TextFiles) -> Vocabularies:
         source_prefix=(TARGET_LANGUAGE,) if languages else (),
         languages=languages,
     )
-    return Vocabularies(contents[0], contents[1], (len(entries[0]) + 1, len(entries[1]) + 1), text)
+    return TokenizerPair(contents[0], contents[1], (len(entries[0]) + 1, len(entries[1]) + 1), text)
 
 
 def _tokenizer(file: Path, ids: Mapping[str, int], start: str, pieces: Path | None) -> str | bytes:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.layout import Module, attention, halves, modules
-from edgeformer.importers.marian.binary import Item, QuantizedMatrix
+from edgeformer.importers.layout import MappedModule, attention, halves, modules
+from edgeformer.importers.marian.binary import MarianItem, QuantizedMatrix
 from edgeformer.importers.marian.options import MAX_LENGTH
 from edgeformer.importers.model import FloatArray, Weights
 from edgeformer.quantization import LinearScales
@@ -52,7 +52,7 @@ class MarianWeights:
         config: section ``[model]`` of the recipe.
     """
 
-    def __init__(self, items: Mapping[str, Item], config: Mapping[str, Any]) -> None:
+    def __init__(self, items: Mapping[str, MarianItem], config: Mapping[str, Any]) -> None:
         self.weights: Weights = {}
         """Weights by the names of parameters."""
         self.scales: dict[str, LinearScales] = {}
@@ -66,7 +66,7 @@ class MarianWeights:
             positions = self._array("Wpos") if trained else halves(MAX_LENGTH, width, denominator=width // 2 - 1)
             self.weights["source_embedding.positions"] = self.weights["target_embedding.positions"] = positions
 
-    def _convert(self, module: Module) -> None:
+    def _convert(self, module: MappedModule) -> None:
         """Convert a linear layer or a norm."""
         name, is_norm = module.theirs, len(module.shape) == 1
         if self._config["norm"] == "pre" and module.ours.endswith("_residual.norm"):

@@ -3,7 +3,7 @@
 from edgeformer.importers.tokenizers.sentencepiece import fairseq_ids, sentencepiece_tokenizer
 from edgeformer.importers.tokenizers.text import (
     TextFiles,
-    Vocabularies,
+    TokenizerPair,
     side_of,
     start_token,
     text_format,
@@ -12,7 +12,7 @@ from edgeformer.importers.tokenizers.text import (
 
 __all__ = [
     "TextFiles",
-    "Vocabularies",
+    "TokenizerPair",
     "fairseq_ids",
     "sentencepiece_tokenizer",
     "side_of",

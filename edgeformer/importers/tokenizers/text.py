@@ -40,7 +40,7 @@ class TextFiles:
 
 
 @dataclass(frozen=True)
-class Vocabularies:
+class TokenizerPair:
     """Both tokenizers."""
 
     source: str | bytes

@@ -10,9 +10,9 @@ from edgeformer.importers.hugging_face.families.marian import MARIAN
 from edgeformer.importers.hugging_face.families.mbart import MBART
 from edgeformer.importers.hugging_face.families.pegasus import PEGASUS
 from edgeformer.importers.hugging_face.families.t5 import T5
-from edgeformer.importers.hugging_face.family import Family
+from edgeformer.importers.hugging_face.family import ModelFamily
 
-FAMILIES: Mapping[str, Family] = {
+FAMILIES: Mapping[str, ModelFamily] = {
     "bart": BART,
     "m2m_100": M2M_100,
     "marian": MARIAN,

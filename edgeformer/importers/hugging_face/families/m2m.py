@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from edgeformer.importers.hugging_face.checkpoint import Rows
-from edgeformer.importers.hugging_face.entries import EOS, UNK, Vocabulary, multilingual_side, read_ids
+from edgeformer.importers.hugging_face.entries import EOS, UNK, ModelVocabulary, multilingual_side, read_ids
 from edgeformer.importers.hugging_face.families.bart_network import BartNetwork
-from edgeformer.importers.hugging_face.family import Family
-from edgeformer.importers.hugging_face.folder import Folder
+from edgeformer.importers.hugging_face.family import ModelFamily
+from edgeformer.importers.hugging_face.folder import ModelFolder
 from edgeformer.importers.languages import M2M, NLLB, with_tags
 from edgeformer.importers.tokenizers import fairseq_ids
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE
 
 
-def m2m_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
+def m2m_vocabulary(folder: ModelFolder, rows: Rows) -> ModelVocabulary:
     """M2M-100 has ids in ``vocab.json``; NLLB numbers its pieces as fairseq does. SMaLL-100, which is in files an
     M2M-100 but for its tokenizer, has the target language before a text, and outputs begin with none."""
     model = folder.pieces("sentencepiece.bpe.model", "spm.model")
@@ -26,7 +26,7 @@ def m2m_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
     side, tokens = multilingual_side(folder, model, ids, rows[0], pattern)
     is_small = folder.tokenizer_class.startswith("SMALL100") or folder.file("tokenization_small100.py") is not None
     language = TARGET_LANGUAGE if is_small else SOURCE_LANGUAGE
-    return Vocabulary(
+    return ModelVocabulary(
         source=side,
         target=side,
         unk=UNK,
@@ -37,7 +37,7 @@ def m2m_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
     )
 
 
-M2M_100 = Family(
+M2M_100 = ModelFamily(
     convert=BartNetwork(
         pre_norm=True,
         embedding_norm=False,

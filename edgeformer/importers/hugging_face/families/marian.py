@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from edgeformer.importers.hugging_face.checkpoint import Rows
-from edgeformer.importers.hugging_face.entries import EOS, PAD, UNK, Vocabulary, read_ids, sentencepiece_side
+from edgeformer.importers.hugging_face.entries import EOS, PAD, UNK, ModelVocabulary, read_ids, sentencepiece_side
 from edgeformer.importers.hugging_face.families.bart_network import BartNetwork
-from edgeformer.importers.hugging_face.family import Family
-from edgeformer.importers.hugging_face.folder import Folder
+from edgeformer.importers.hugging_face.family import ModelFamily
+from edgeformer.importers.hugging_face.folder import ModelFolder
 from edgeformer.importers.languages import MARIAN as TOKENS
 from edgeformer.importers.languages import codes, single_tag, with_tags
 from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE
 
 
-def marian_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
+def marian_vocabulary(folder: ModelFolder, rows: Rows) -> ModelVocabulary:
     """``source.spm`` and ``target.spm``, with ids in ``vocab.json``, and ``target_vocab.json`` if they differ."""
     models = [folder.pieces(f"{side}.spm", side=index) for index, side in enumerate(("source", "target"))]
     vocabularies = [folder.needed("vocab.json", why="with the ids of its tokens")] * 2
@@ -25,7 +25,7 @@ def marian_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
         sides.append(sentencepiece_side(model, ids, count, special, UNK))
     tokens = codes(sides[0].names, TOKENS)
     languages = {side: single_tag(folder.tokenizer.get(f"{side}_lang")) for side in ("source", "target")}
-    return Vocabulary(
+    return ModelVocabulary(
         source=sides[0],
         target=sides[1],
         unk=UNK,
@@ -37,7 +37,7 @@ def marian_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
     )
 
 
-MARIAN = Family(
+MARIAN = ModelFamily(
     convert=BartNetwork(
         pre_norm=False,
         embedding_norm=False,

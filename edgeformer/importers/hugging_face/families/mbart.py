@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.hugging_face.checkpoint import Rows
-from edgeformer.importers.hugging_face.entries import EOS, UNK, Vocabulary, multilingual_side
+from edgeformer.importers.hugging_face.entries import EOS, UNK, ModelVocabulary, multilingual_side
 from edgeformer.importers.hugging_face.families.bart_network import BartNetwork
-from edgeformer.importers.hugging_face.family import Family
-from edgeformer.importers.hugging_face.folder import Folder
+from edgeformer.importers.hugging_face.family import ModelFamily
+from edgeformer.importers.hugging_face.folder import ModelFolder
 from edgeformer.importers.languages import MBART as TOKENS
 from edgeformer.importers.languages import single_tag, with_tags
 from edgeformer.importers.tokenizers import fairseq_ids
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE
 
 
-def mbart_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
+def mbart_vocabulary(folder: ModelFolder, rows: Rows) -> ModelVocabulary:
     """Pieces numbered as fairseq does. mBART-50 has the language before a text, mBART-25 after it."""
     model = folder.pieces("sentencepiece.bpe.model")
     side, tokens = multilingual_side(folder, model, fairseq_ids(model), rows[0], TOKENS)
@@ -30,7 +30,7 @@ def mbart_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
             "`decoder_start_token_id` of config.json must be the language that this model translates to; a model that "
             "was only pretrained cannot translate."
         )
-    return Vocabulary(
+    return ModelVocabulary(
         source=side,
         target=side,
         unk=UNK,
@@ -42,7 +42,7 @@ def mbart_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
     )
 
 
-MBART = Family(
+MBART = ModelFamily(
     convert=BartNetwork(pre_norm=True, embedding_norm=True, positions="learned").convert,
     vocabulary=mbart_vocabulary,
 )

@@ -13,14 +13,14 @@ from edgeformer.importers.hugging_face.checkpoint import MAX_LENGTH, Checkpoint,
 from edgeformer.importers.hugging_face.entries import (
     EOS,
     PAD,
-    Vocabulary,
+    ModelVocabulary,
     names_of,
     padded,
     sentencepiece_side,
     with_added,
 )
-from edgeformer.importers.hugging_face.family import Family
-from edgeformer.importers.hugging_face.folder import Folder
+from edgeformer.importers.hugging_face.family import ModelFamily
+from edgeformer.importers.hugging_face.folder import ModelFolder
 from edgeformer.importers.hugging_face.settings import Share, Size, activation, checked, require, shown
 from edgeformer.importers.languages import MADLAD, codes, with_tags
 from edgeformer.importers.layout import attention
@@ -152,12 +152,12 @@ def _feed_forward(config: Mapping[str, Any], settings: T5Config) -> tuple[str, b
     return parsed, gated
 
 
-def t5_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
+def t5_vocabulary(folder: ModelFolder, rows: Rows) -> ModelVocabulary:
     """``spiece.model``, whose ids are the model's; for ByT5, bytes."""
     if folder.tokenizer_class == "ByT5Tokenizer":
         side = byt5_side(rows[0])
         _, eos, unk = BYT5_SPECIAL
-        return Vocabulary(source=side, target=side, unk=unk, suffix=(eos,))
+        return ModelVocabulary(source=side, target=side, unk=unk, suffix=(eos,))
     model = folder.pieces("spiece.model", "spm.model", "sentencepiece.model")
     ids = {name: index for index, name in enumerate(model.pieces)}
     added = folder.added_tokens()
@@ -167,7 +167,7 @@ def t5_vocabulary(folder: Folder, rows: Rows) -> Vocabulary:
     before = _before_language(model, next(iter(tokens.values()))) if is_piece else ()
     special = [PAD, EOS, *(name for name in added if name in ids), *tokens.values()]
     side = sentencepiece_side(model, ids, rows[0], special, model.unk_piece)
-    return Vocabulary(
+    return ModelVocabulary(
         source=side,
         target=side,
         unk=model.unk_piece,
@@ -187,7 +187,7 @@ def _before_language(model: SentencePieceModel, token: str) -> tuple[str, ...]:
     return tuple(pieces[: pieces.index(token)]) if token in pieces else ()
 
 
-def _task_prefixes(folder: Folder) -> tuple[str, ...]:
+def _task_prefixes(folder: ModelFolder) -> tuple[str, ...]:
     """A note about the words that T5 expects in front of a text."""
     tasks = folder.config.get("task_specific_params")
     prefixes = (
@@ -197,4 +197,4 @@ def _task_prefixes(folder: Folder) -> tuple[str, ...]:
     return (f"The model expects each text to begin with one of {named}.",) if named else ()
 
 
-T5 = Family(convert=read_t5, vocabulary=t5_vocabulary)
+T5 = ModelFamily(convert=read_t5, vocabulary=t5_vocabulary)
