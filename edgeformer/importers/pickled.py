@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.archive import MAX_ARRAYS
+from edgeformer.importers.archive import MAX_ARRAYS, refuse_pointer
 from edgeformer.traceback_summary import describe
 from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.serve.files.process_limits import limit_process
@@ -36,6 +36,8 @@ SECONDS, BYTES_PER_SECOND = 10, 32 << 20
 
 def read_pickled(files: Sequence[Path]) -> list[dict[str, torch.Tensor]]:
     """Read the tensors of files; those of archives are mapped into memory."""
+    for file in files:
+        refuse_pointer(file)
     process = subprocess.run(
         [sys.executable, "-P", "-m", __name__, *map(os.path.abspath, files)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONIOENCODING": "utf-8"},

@@ -191,11 +191,6 @@ def mbart(folder: Path, *, is_50: bool = False) -> Any:
     return saved(transformers.MBartForConditionalGeneration(config), folder, end=2, first=range(base, base + 3))
 
 
-def mbart_50(folder: Path) -> Any:
-    """mBART-50."""
-    return mbart(folder, is_50=True)
-
-
 def bart(folder: Path) -> Any:
     """BART: byte-level BPE."""
     folder.mkdir(parents=True)
@@ -231,27 +226,6 @@ def t5(folder: Path, config_type: str = "T5", *, pieces: Sequence[str] = (), see
     return saved(getattr(transformers, f"{config_type}ForConditionalGeneration")(config), folder, end=1, seed=seed)
 
 
-def t5_gated(folder: Path) -> Any:
-    """T5 1.1: gated layers, and an output projection of its own."""
-    return untied(t5(folder, seed=1, feed_forward_proj="gated-gelu", tie_word_embeddings=False), folder)
-
-
-def umt5(folder: Path) -> Any:
-    """UMT5: biases in every layer, and byte fallback."""
-    return t5(folder, "UMT5", feed_forward_proj="gated-gelu")
-
-
-def mt5(folder: Path) -> Any:
-    """mT5."""
-    return untied(t5(folder, "MT5", seed=1, feed_forward_proj="gated-gelu"), folder)
-
-
-def madlad(folder: Path) -> Any:
-    """MADLAD-400: T5 1.1 with languages among the pieces."""
-    pieces = ["<2en>", "<2fr>", "<2zh_Hant>"]
-    return untied(t5(folder, pieces=pieces, seed=1, feed_forward_proj="gated-gelu", tie_word_embeddings=False), folder)
-
-
 def byt5(folder: Path) -> Any:
     """ByT5: tokens are bytes."""
     folder.mkdir(parents=True)
@@ -280,20 +254,22 @@ def added_tokens(names: Sequence[str], first: int) -> list[dict[str, Any]]:
     return [{"id": first + index, "content": name, "special": True} for index, name in enumerate(names)]
 
 
+GATED: dict[str, Any] = {"feed_forward_proj": "gated-gelu"}
+T5_1_1: dict[str, Any] = {**GATED, "seed": 1, "tie_word_embeddings": False}
 ARCHITECTURES: Mapping[str, Callable[[Path], Any]] = {
     "marian": marian,
     "split_marian": split_marian,
     "m2m": m2m,
     "nllb": nllb,
     "mbart": mbart,
-    "mbart_50": mbart_50,
+    "mbart_50": lambda folder: mbart(folder, is_50=True),
     "bart": bart,
     "pegasus": pegasus,
     "t5": t5,
-    "t5_gated": t5_gated,
-    "umt5": umt5,
-    "mt5": mt5,
-    "madlad": madlad,
+    "t5_gated": lambda folder: untied(t5(folder, **T5_1_1), folder),
+    "umt5": lambda folder: t5(folder, "UMT5", **GATED),
+    "mt5": lambda folder: untied(t5(folder, "MT5", seed=1, **GATED), folder),
+    "madlad": lambda folder: untied(t5(folder, pieces=["<2en>", "<2fr>", "<2zh_Hant>"], **T5_1_1), folder),
     "byt5": byt5,
 }
 """Makers of models; each takes a folder that does not exist, and returns the model."""

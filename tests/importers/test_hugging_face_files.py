@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from edgeformer.errors import ConfigError, ImporterError
 from edgeformer.importers.hugging_face.generation import read_search
-from edgeformer.importers.hugging_face.read import read_folder
+from edgeformer.importers.hugging_face.importer import read_folder
 from edgeformer.importers.read import read_model
 from edgeformer.importers.registry import choose_importer
 from edgeformer.importers.run_folder import write_run

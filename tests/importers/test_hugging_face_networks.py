@@ -15,7 +15,7 @@ import torch
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
-from edgeformer.importers.hugging_face.read import read_folder
+from edgeformer.importers.hugging_face.importer import read_folder
 from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import open_translator

@@ -16,8 +16,8 @@ from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.hugging_face.families import FAMILIES
-from edgeformer.importers.hugging_face.folder import open_folder
-from edgeformer.importers.hugging_face.read import read_folder
+from edgeformer.importers.hugging_face.importer import read_folder
+from edgeformer.importers.hugging_face.model_folder import open_folder
 from edgeformer.importers.languages import tags, with_tags
 from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.sample import sample_text

@@ -20,7 +20,7 @@ from edgeformer.cli import main
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_npz
 from edgeformer.importers.layout import halves
-from edgeformer.importers.marian.model import read_marian
+from edgeformer.importers.marian.importer import read_marian
 from edgeformer.importers.marian.options import model_config, read_options, refuse_unknown
 from edgeformer.importers.marian.vocabularies import read_vocabulary
 from edgeformer.importers.read import read_model
@@ -51,14 +51,6 @@ def compare(translator: AnyTranslator, beam_size: int, count: int, model: str = 
         assert translation.score == pytest.approx(score, abs=SCORE_TOLERANCE)
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("count", [100, pytest.param(400, marks=pytest.mark.slow)])
-def test_torch_translates_as_marian_does(marian_run: Run, beam_size: int, count: int) -> None:
-    translator = open_translator(marian_run.path)
-    compare(translator, beam_size, count)
-    check_alignments(translator, [case.source for case in expected("ssru")[:8]])
-
-
 @pytest.mark.slow
 def test_the_bundle_translates_as_marian_does(marian_run: Run, tmp_path: Path) -> None:
     export_run(marian_run, tmp_path / "bundle")
@@ -82,10 +74,13 @@ def import_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ru
     return imported
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("model", ["ssru", "self-attention"])
 @pytest.mark.parametrize("count", [50, pytest.param(400, marks=pytest.mark.slow)])
-def test_self_attention_translates_as_in_marian(import_model: Callable[[str], Run], beam_size: int, count: int) -> None:
-    compare(open_translator(import_model("self-attention").path), beam_size, count, "self-attention")
+def test_torch_translates_as_marian_does(import_model: Callable[[str], Run], model: str, count: int) -> None:
+    translator = open_translator(import_model(model).path)
+    for beam_size in (1, 4):
+        compare(translator, beam_size, count, model)
+    check_alignments(translator, [case.source for case in expected(model)[:8]])
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(400, marks=pytest.mark.slow)])

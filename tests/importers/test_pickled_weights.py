@@ -16,8 +16,7 @@ import pytest
 import torch
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.hugging_face.checkpoint import open_checkpoint
-from edgeformer.importers.hugging_face.folder import ModelFolder
+from edgeformer.importers.hugging_face.checkpoint import Checkpoint
 from edgeformer.importers.pickled import read_pickled
 from tests.amounts import cases
 from tests.commands import python
@@ -66,13 +65,10 @@ def test_what_torch_saves_is_read(tmp_path: Path) -> None:
         for name, tensor in tensors.items():
             assert tensor.dtype == expected[name].dtype
             assert torch.equal(tensor, expected[name])
-
-
-def test_weights_are_aligned(tmp_path: Path) -> None:
-    saved(WEIGHTS, tmp_path / "pytorch_model.bin", archive=True)
-    array = open_checkpoint(ModelFolder(tmp_path, {}, {}, {})).take("weight")
-    assert array.flags.aligned
-    assert array.tolist() == WHOLE.tolist()
+            if tensor.is_floating_point() and tensor.dtype != torch.bfloat16:
+                array = Checkpoint([file], {name: tensor.detach}).take(name)
+                assert array.flags.aligned
+                assert array.tolist() == expected[name].tolist()
 
 
 # Instructions of pickles.
@@ -148,23 +144,6 @@ for file in files:
 LINUX = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's limit of memory")
 
 
-@LINUX
-def test_hostile_files_are_refused_in_little_memory(tmp_path: Path) -> None:
-    writers: dict[str, Callable[[Path, bytes], None]] = {"archive": write_archive, "stream": write_stream}
-    for number, (content, _) in enumerate([(mapping(tensor()), ""), *HOSTILE.values()]):
-        for name, write in writers.items():
-            write(tmp_path / f"{number:02} {name}", content)
-    write_archive(tmp_path / "99", bytes(1 << 20) + mapping(tensor()), zipfile.ZIP_BZIP2)
-    lines = python(IN_ONE_PROCESS, tmp_path).stdout.splitlines()
-    assert lines[:2] == ["00 archive [(6,)]", "00 stream [(6,)]"]
-    assert len(lines) == 2 * len(HOSTILE) + 3
-    for number, (what, (_, words)) in enumerate(HOSTILE.items(), 1):
-        for line in lines[2 * number : 2 * number + 2]:
-            assert re.search(words, line), (what, line)
-            assert "\x1b" not in line
-    assert "are compressed" in lines[-1]
-
-
 class Exploit:
     """Its pickle would create a file."""
 
@@ -175,16 +154,25 @@ class Exploit:
         return Path.touch, (self.file,)
 
 
-def test_nothing_of_a_file_is_run(tmp_path: Path) -> None:
-    touched = tmp_path / "touched"
-    (tmp_path / "files").mkdir()
-    torch.save({"weight": WHOLE}, tmp_path / "files" / "0")
-    torch.save({"weight": Exploit(touched)}, tmp_path / "files" / "1")
-    (tmp_path / "files" / "2").write_bytes(pickle.dumps(Exploit(touched), 2))
-    lines = python(IN_ONE_PROCESS, tmp_path / "files").stdout.splitlines()
-    assert lines[0] == "0 [(2, 3)]"
-    assert [re.search("(?i)unsupported (global|class)", line) is not None for line in lines[1:]] == [True, True], lines
+@LINUX
+def test_hostile_files_are_refused_in_little_memory(tmp_path: Path) -> None:
+    writers: dict[str, Callable[[Path, bytes], None]] = {"archive": write_archive, "stream": write_stream}
+    for number, (content, _) in enumerate([(mapping(tensor()), ""), *HOSTILE.values()]):
+        for name, write in writers.items():
+            write(tmp_path / f"{number:02} {name}", content)
+    write_archive(tmp_path / "99", bytes(1 << 20) + mapping(tensor()), zipfile.ZIP_BZIP2)
+    touched = tmp_path.with_name("touched")
+    torch.save({"weight": Exploit(touched)}, tmp_path / "99 exploit")
+    lines = python(IN_ONE_PROCESS, tmp_path).stdout.splitlines()
     assert not touched.exists()
+    assert lines.pop() == "99 exploit Unsupported global: GLOBAL getattr"
+    assert lines[:2] == ["00 archive [(6,)]", "00 stream [(6,)]"]
+    assert len(lines) == 2 * len(HOSTILE) + 3
+    for number, (what, (_, words)) in enumerate(HOSTILE.items(), 1):
+        for line in lines[2 * number : 2 * number + 2]:
+            assert re.search(words, line), (what, line)
+            assert "\x1b" not in line
+    assert "are compressed" in lines[-1]
 
 
 @LINUX
@@ -202,18 +190,16 @@ def test_a_process_reads_a_file_first(content: bytes, words: str, tmp_path: Path
         read_pickled([good, tmp_path / "2.bin"])
 
 
-@pytest.mark.parametrize("archive", FORMATS.values(), ids=FORMATS)
-def test_damaged_files_are_refused_or_read(archive: bool, tmp_path: Path) -> None:
-    whole = saved(WEIGHTS, tmp_path / "whole", archive=archive).read_bytes()
-    (tmp_path / "damaged").mkdir()
+def test_damaged_files_are_refused_or_read(tmp_path: Path) -> None:
     random = Random(0)
-    for number in range(cases(60, 300)):
-        content = bytearray(whole)
-        for _ in range(random.randint(1, 4)):
-            content[random.randrange(len(content))] = random.randrange(256)
-        cut = random.choice((len(content), random.randrange(len(content))))
-        (tmp_path / "damaged" / f"{number + 1:04}").write_bytes(content[:cut])
-    (tmp_path / "damaged" / "0000").write_bytes(whole)
-    lines = python(IN_ONE_PROCESS, tmp_path / "damaged").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == sorted(file.name for file in (tmp_path / "damaged").iterdir())
-    assert "Tensor" not in lines[0]
+    for name, archive in FORMATS.items():
+        whole = saved(WEIGHTS, tmp_path / f"0 {name}", archive=archive).read_bytes()
+        for number in range(cases(60, 300)):
+            content = bytearray(whole)
+            for _ in range(random.randint(1, 4)):
+                content[random.randrange(len(content))] = random.randrange(256)
+            cut = random.choice((len(content), random.randrange(len(content))))
+            (tmp_path / f"{number + 1} {name}").write_bytes(content[:cut])
+    lines = python(IN_ONE_PROCESS, tmp_path).stdout.splitlines()
+    assert [" ".join(line.split()[:2]) for line in lines] == sorted(file.name for file in tmp_path.iterdir())
+    assert [line.split("[")[0] for line in lines[:2]] == [f"0 {name} " for name in sorted(FORMATS)]

@@ -17,7 +17,7 @@ import numpy as np
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import sha256_of
 from edgeformer.importers.ctranslate2.arrays import ModelArrays
-from edgeformer.importers.ctranslate2.config import WITHOUT_EFFECT, model_config
+from edgeformer.importers.ctranslate2.model_config import WITHOUT_EFFECT, model_config
 from edgeformer.importers.ctranslate2.model_file import current_names, is_model_file, read_model_file
 from edgeformer.importers.ctranslate2.vocabularies import find_files, read_settings, read_vocabularies
 from edgeformer.importers.layout import (

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_bytes, read_json
 from edgeformer.importers.hugging_face.entries import SideVocabulary, names_of, padded, read_ids
-from edgeformer.importers.hugging_face.folder import JsonObject, ModelFolder
+from edgeformer.importers.hugging_face.model_folder import JsonObject, ModelFolder
 from edgeformer_runtime.limits import MAX_ADDED_TOKENS
 
 MAX_MERGES = 32 << 20

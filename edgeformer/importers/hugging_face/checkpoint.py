@@ -15,7 +15,7 @@ import msgspec
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import MAX_ARRAYS, read_json
-from edgeformer.importers.hugging_face.folder import ModelFolder
+from edgeformer.importers.hugging_face.model_folder import ModelFolder
 from edgeformer.importers.layout import modules, tied_tables
 from edgeformer.importers.model import FloatArray, Weights
 from edgeformer.importers.registry import advice

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_json
-from edgeformer.importers.hugging_face.folder import ModelFolder
+from edgeformer.importers.hugging_face.model_folder import ModelFolder
 from edgeformer.importers.languages import M2M, codes
 from edgeformer.importers.tokenizers import sentencepiece_tokenizer
-from edgeformer.importers.tokenizers.model_file import SentencePieceModel
+from edgeformer.importers.tokenizers.sentencepiece_model import SentencePieceModel
 
 EOS, UNK, PAD, BOS = "</s>", "<unk>", "<pad>", "<s>"
 MAX_UNUSED = 1024

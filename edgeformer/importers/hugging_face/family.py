@@ -8,7 +8,7 @@ from typing import Any
 
 from edgeformer.importers.hugging_face.checkpoint import Checkpoint, Rows
 from edgeformer.importers.hugging_face.entries import ModelVocabulary
-from edgeformer.importers.hugging_face.folder import ModelFolder
+from edgeformer.importers.hugging_face.model_folder import ModelFolder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from edgeformer.importers.tokenizers import (
     text_format,
     text_tokenizer,
 )
-from edgeformer.importers.tokenizers.model_file import read_model
+from edgeformer.importers.tokenizers.sentencepiece_model import read_model
 from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE
 
 EOS_TOKEN, UNK_TOKEN = "</s>", "<unk>"

@@ -8,7 +8,7 @@ from edgeformer.importers.hugging_face.checkpoint import Rows
 from edgeformer.importers.hugging_face.entries import BOS, EOS, PAD, UNK, ModelVocabulary
 from edgeformer.importers.hugging_face.families.bart_network import BartNetwork
 from edgeformer.importers.hugging_face.family import ModelFamily
-from edgeformer.importers.hugging_face.folder import ModelFolder
+from edgeformer.importers.hugging_face.model_folder import ModelFolder
 
 
 def bart_vocabulary(folder: ModelFolder, rows: Rows) -> ModelVocabulary:

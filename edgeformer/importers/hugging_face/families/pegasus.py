@@ -6,7 +6,7 @@ from edgeformer.importers.hugging_face.checkpoint import Rows
 from edgeformer.importers.hugging_face.entries import EOS, PAD, ModelVocabulary, sentencepiece_side
 from edgeformer.importers.hugging_face.families.bart_network import BartNetwork
 from edgeformer.importers.hugging_face.family import ModelFamily
-from edgeformer.importers.hugging_face.folder import ModelFolder
+from edgeformer.importers.hugging_face.model_folder import ModelFolder
 
 SPECIAL = (PAD, EOS, "<mask_1>", "<mask_2>", *(f"<unk_{index}>" for index in range(2, 103)))
 """First entries; the pieces follow, without those for padding and the end, which are their first two."""

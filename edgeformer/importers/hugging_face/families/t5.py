@@ -20,11 +20,11 @@ from edgeformer.importers.hugging_face.entries import (
     with_added,
 )
 from edgeformer.importers.hugging_face.family import ModelFamily
-from edgeformer.importers.hugging_face.folder import ModelFolder
+from edgeformer.importers.hugging_face.model_folder import ModelFolder
 from edgeformer.importers.hugging_face.settings import Share, Size, activation, checked, require, shown
 from edgeformer.importers.languages import MADLAD, codes, with_tags
 from edgeformer.importers.layout import attention
-from edgeformer.importers.tokenizers.model_file import SentencePieceModel
+from edgeformer.importers.tokenizers.sentencepiece_model import SentencePieceModel
 from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE
 
 _LARGER = {"vocab_size": 250_112, "d_ff": 1024, "num_layers": 8, "num_heads": 6, "feed_forward_proj": "gated-gelu"}

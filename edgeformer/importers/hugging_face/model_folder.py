@@ -9,7 +9,7 @@ from typing import Any
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import parse_yaml, read_json
-from edgeformer.importers.tokenizers.model_file import SentencePieceModel, read_library_file, read_model
+from edgeformer.importers.tokenizers.sentencepiece_model import SentencePieceModel, read_library_file, read_model
 
 MAX_CARD = 1 << 16
 """Bytes of a model card that are searched for the license."""
