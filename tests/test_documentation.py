@@ -24,7 +24,6 @@ from edgeformer_runtime.cli import options
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.selfcheck import golden
-from edgeformer_runtime.tokenizer import moses_file
 from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -129,13 +128,13 @@ def test_the_page_on_translating_lists_every_option() -> None:
 def test_the_page_on_the_format_names_all_that_a_bundle_may_have() -> None:
     page = (ROOT / "docs" / "contract.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`([^`]+)`", _BLOCK.sub("", page)))
-    records = [manifest, generation, plan, text_format, golden, moses_file]
+    records = [manifest, generation, plan, text_format, golden]
     structs: set[type[msgspec.Struct]] = {
         value
         for module in records
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, msgspec.Struct) and value.__module__ == module.__name__
-    } - {manifest._Revision, moses_file._Head, golden.Difference, golden.GoldenResult}
+    } - {manifest._Revision, golden.Difference, golden.GoldenResult}
     structs.add(StateTensor)
     fields = {field for struct in structs for field in struct.__struct_fields__}
     constants = {value for value in vars(contract).values() if isinstance(value, str)} - {str(contract.__doc__)}

@@ -10,7 +10,7 @@ import click
 from edgeformer_runtime.cli import options
 
 if TYPE_CHECKING:
-    from edgeformer.importers.read import Found
+    from edgeformer.importers.read import ImportResult
     from edgeformer.run.folder import Run
 
 
@@ -82,7 +82,7 @@ def import_model(source: str, out: Path, reading: dict[str, Any], text: Path | N
     _show(found, run, as_json=as_json)
 
 
-def _show(found: Found, run: Run, *, as_json: bool) -> None:
+def _show(found: ImportResult, run: Run, *, as_json: bool) -> None:
     """Print what was imported."""
     from edgeformer_runtime.cli.output import console, print_json, print_warnings, table
 

@@ -187,7 +187,7 @@ def refuse_unusable(path: Path) -> None:
                 raise ImporterError(f"`{file}` is damaged: it is incomplete, or not a zip file. Download it again.")
 
 
-class Reader:
+class BinaryReader:
     """Reads from a file of a known size; raises ``ValueError`` where it ends too early, before it allocates."""
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -212,18 +212,18 @@ class Reader:
 
 
 @contextmanager
-def open_binary(path: Path) -> Iterator[Reader]:
+def open_binary(path: Path) -> Iterator[BinaryReader]:
     """Open a binary file; a ``ValueError`` while it is read says how it is damaged."""
     try:
         with path.open("rb") as stream:
-            yield Reader(stream)
+            yield BinaryReader(stream)
     except OSError as error:
         raise ImporterError(f"`{path}` cannot be read: {error.strerror}.") from None
     except ValueError as error:
         raise ImporterError(f"`{path}` is damaged, or of another format: {error}. Download it again.") from None
 
 
-def begins(path: Path, check: Callable[[Reader], bool]) -> bool:
+def begins(path: Path, check: Callable[[BinaryReader], bool]) -> bool:
     """Whether the beginning of a file is that of a format; ``False`` if it cannot be read."""
     try:
         with open_binary(path) as reader:

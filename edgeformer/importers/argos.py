@@ -1,4 +1,4 @@
-"""Argos Translate's packages: a CTranslate2 model and a SentencePiece model or BPE codes, in a zip file or unpacked."""
+"""Argos Translate's packages: a CTranslate2 model and a SentencePiece model, in a zip file or unpacked."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import msgspec
-from msgspec.structs import replace as changed
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import open_zip, read_json, sha256_of, unpacked
 from edgeformer.importers.ctranslate2.importer import MODEL, is_ctranslate2, read_ctranslate2
-from edgeformer.importers.ctranslate2.vocabularies import checked
 from edgeformer.importers.model import ImportedModel
-from edgeformer.importers.registry import NOTHING, Given, Importer
+from edgeformer.importers.registry import NO_OVERRIDES, Importer, ImportOverrides
+from edgeformer.importers.tokenizers import text_format
 from edgeformer_runtime.bundle.generation import Generation
 
 METADATA, PIECES, SUBWORDS, FOLDER = "metadata.json", "sentencepiece.model", "bpe.model", "model"
@@ -26,7 +25,7 @@ NOTE = (
 )
 
 
-class Metadata(msgspec.Struct, frozen=True):
+class PackageMetadata(msgspec.Struct, frozen=True):
     """The fields of ``metadata.json`` that matter."""
 
     from_code: str = ""
@@ -36,7 +35,7 @@ class Metadata(msgspec.Struct, frozen=True):
     type: str = "translate"
 
 
-def read_argos(path: Path, given: Given = NOTHING) -> ImportedModel:
+def read_argos(path: Path, overrides: ImportOverrides = NO_OVERRIDES) -> ImportedModel:
     """Read a package of Argos Translate, a file or the folder that it unpacks to, which has all that it needs."""
     if path.is_dir():
         return _from_folder(path)
@@ -45,21 +44,24 @@ def read_argos(path: Path, given: Given = NOTHING) -> ImportedModel:
 
 
 def _from_folder(folder: Path) -> ImportedModel:
-    metadata = read_json(folder / METADATA, Metadata)
+    metadata = read_json(folder / METADATA, PackageMetadata)
     if metadata.type != "translate":
         raise ImporterError(f"The package is of the type `{metadata.type}`, and not for translation.")
-    pieces, subwords = folder / PIECES, folder / SUBWORDS
+    pieces = folder / PIECES
     if pieces.is_file():
-        imported = read_ctranslate2(folder / FOLDER, Given(tokenizers=(pieces,)))
-    elif subwords.is_file():
-        languages = metadata.from_code, metadata.to_code
-        imported = read_ctranslate2(folder / FOLDER, Given(tokenizers=(subwords,)), languages)
+        imported = read_ctranslate2(folder / FOLDER, ImportOverrides(tokenizers=(pieces,)))
+    elif (folder / SUBWORDS).is_file():
+        raise ImporterError(
+            f"The package has BPE codes of subword-nmt for text that Moses' rules split (`{SUBWORDS}`), which are not "
+            f"supported; import a later package of the pair, or run its folder `{FOLDER}` in CTranslate2."
+        )
     else:
-        raise ImporterError(f"The package has no tokenizer: neither `{PIECES}` nor `{SUBWORDS}`.")
+        raise ImporterError(f"The package has no tokenizer, `{PIECES}`.")
     text = imported.text
     if prefix := metadata.target_prefix:
         # Tokens of languages are not part of the text.
-        text = checked(changed(text, target_prefix=(prefix,), languages={metadata.to_code: prefix}))
+        fields = msgspec.structs.asdict(text)
+        text = text_format(**{**fields, "target_prefix": (prefix,), "languages": {metadata.to_code: prefix}})
     return replace(
         imported,
         text=text,

@@ -67,6 +67,12 @@ def tags(code: str) -> list[str]:
     return list(dict.fromkeys("-".join(filter(None, parts)) for parts in forms))
 
 
+def single_tag(code: object) -> str:
+    """BCP 47 tag of the code of one language; empty if it is none, such as ``mul``."""
+    found = tags(code) if isinstance(code, str) and code not in {"mul", "ine", "roa"} else []
+    return found[-1] if found else ""
+
+
 def stated_tag(language: str) -> str:
     """The BCP 47 tag of a language that a user states, such as ``en-US`` for ``en_us`` and ``fr`` for ``fra``.
 

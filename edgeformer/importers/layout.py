@@ -25,7 +25,7 @@ TYING = {(True, True): "all", (True, False): "inputs", (False, True): "decoder",
 """``tied_embeddings``, by whether both embeddings are one, and whether the output projection is the target's."""
 
 
-class Module(NamedTuple):
+class MappedModule(NamedTuple):
     """A linear layer, a norm, or biases by distance."""
 
     ours: str
@@ -49,7 +49,7 @@ def attention(ours: str, theirs: str, parts: Sequence[str]) -> dict[str, str]:
     return {f"{ours}.{name}": theirs.replace("*", part) for name, part in zip(names, parts, strict=True)}
 
 
-def modules(section: Mapping[str, Any], names: Mapping[str, str], first: int = 0) -> Iterator[Module]:
+def modules(section: Mapping[str, Any], names: Mapping[str, str], first: int = 0) -> Iterator[MappedModule]:
     """List the modules of a model, except for tables of tokens and positions.
 
     Args:
@@ -72,10 +72,10 @@ def modules(section: Mapping[str, Any], names: Mapping[str, str], first: int = 0
         for layer in range(layers):
             for ours, theirs in later if layer else listed:
                 if ours.startswith(side):
-                    yield Module(ours.format(layer), theirs.format(first + layer), *_weight(ours, config, d_ff))
+                    yield MappedModule(ours.format(layer), theirs.format(first + layer), *_weight(ours, config, d_ff))
     for ours, theirs in listed:
         if "{}" not in ours:
-            yield Module(ours, theirs, *_weight(ours, config, 0))
+            yield MappedModule(ours, theirs, *_weight(ours, config, 0))
 
 
 def _absent(config: TransformerConfig, *, is_ssru: bool) -> re.Pattern[str]:

@@ -13,7 +13,7 @@ from edgeformer.importers.archive import refuse_pointer, refuse_unusable, sha256
 from edgeformer.importers.downloads import Downloaded, download_model, is_model_name
 from edgeformer.importers.languages import stated_tag
 from edgeformer.importers.model import ImportedModel
-from edgeformer.importers.registry import Given, Importer, choose_importer, recognizing
+from edgeformer.importers.registry import Importer, ImportOverrides, choose_importer, recognizing
 from edgeformer.traceback_summary import describe
 from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.bundle.provenance import Origin
@@ -23,8 +23,8 @@ MAX_MESSAGE = 1000
 
 
 @dataclass(frozen=True)
-class Found:
-    """An imported model and where it comes from."""
+class ImportResult:
+    """An imported model, and where it comes from."""
 
     model: ImportedModel
     importer: str
@@ -48,7 +48,7 @@ def read_model(
     target_language: str = "",
     license: str = "",
     tokenizers: Sequence[Path] = (),
-) -> Found:
+) -> ImportResult:
     """Read a model with the importer of its format.
 
     Args:
@@ -64,7 +64,9 @@ def read_model(
             needs.
         DataError: the model cannot be downloaded.
     """
-    given = Given(source_language=source_language, target_language=target_language, tokenizers=tuple(tokenizers))
+    overrides = ImportOverrides(
+        source_language=source_language, target_language=target_language, tokenizers=tuple(tokenizers)
+    )
     downloaded = source if isinstance(source, Downloaded) else fetch(source)
     path = downloaded.path
     _refuse_special(path)
@@ -73,10 +75,10 @@ def read_model(
             refuse_pointer(file)
         path = path if path.suffix.lower() == ".zip" else packed[0].parent
         with unpacked(path) as folder:
-            importer, model = _read(folder, format_name, given)
+            importer, model = _read(folder, format_name, overrides)
         model = replace(model, hashes=sha256_of([*packed, *tokenizers]))
     else:
-        importer, model = _read(path, format_name, given)
+        importer, model = _read(path, format_name, overrides)
     # A model for many languages has codes of its own.
     source, target = (
         language if language in model.text.languages else stated_tag(language)
@@ -94,7 +96,7 @@ def read_model(
         "licence": model.license,
         "sha256": model.hashes,
     }
-    return Found(model, importer.name, origin)
+    return ImportResult(model, importer.name, origin)
 
 
 def is_record_of(origin: Origin, downloaded: Downloaded) -> bool:
@@ -129,10 +131,10 @@ def _refuse_special(path: Path) -> None:
             raise ImporterError(f"`{file}` is neither a file nor a folder.")
 
 
-def _read(path: Path, format_name: str | None, given: Given) -> tuple[Importer, ImportedModel]:
+def _read(path: Path, format_name: str | None, overrides: ImportOverrides) -> tuple[Importer, ImportedModel]:
     importer = choose_importer(path, format_name)
     try:
-        model = importer.read(path, given)
+        model = importer.read(path, overrides)
     except Exception as error:  # what a damaged file makes libraries raise
         refuse_unusable(path)
         if isinstance(error, ConfigError | ImporterError):  # the message may have names from files
@@ -140,8 +142,8 @@ def _read(path: Path, format_name: str | None, given: Given) -> tuple[Importer, 
         raise ImporterError(
             f"`{path}` is damaged, or not of the format {importer.name}: {shortened(describe(error))}."
         ) from error
-    known = sha256_of(given.tokenizers).values()
-    if unused := [file for file in given.tokenizers if model.hashes.get(file.name) not in known]:
+    known = sha256_of(overrides.tokenizers).values()
+    if unused := [file for file in overrides.tokenizers if model.hashes.get(file.name) not in known]:
         raise ConfigError(f"`--tokenizer {unused[0]}` is not needed: the model has a tokenizer of its own.")
     if others := [other.name for other in recognizing(path) if format_name is None and other is not importer]:
         note = f"The folder also has a model of the format {' and of '.join(others)}; --from chooses one."

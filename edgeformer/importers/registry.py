@@ -15,8 +15,8 @@ from edgeformer.traceback_summary import describe
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
-    """Facts that users state about a model whose files do not."""
+class ImportOverrides:
+    """Facts that users state about a model."""
 
     source_language: str = ""
     """BCP 47 tag."""
@@ -31,8 +31,8 @@ class Given:
         return (self.tokenizers[0], self.tokenizers[-1]) if self.tokenizers else None
 
 
-NOTHING = Given()
-"""Users state nothing."""
+NO_OVERRIDES = ImportOverrides()
+"""Nothing is overridden."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Importer:
     """The value of ``--from``."""
     recognizes: Callable[[Path], bool]
     """Whether a file or folder is of this format, judged by its content; raises nothing."""
-    read: Callable[[Path, Given], ImportedModel]
+    read: Callable[[Path, ImportOverrides], ImportedModel]
     """Reads a file or folder, with what users state about it; raises ``ImporterError`` with a sentence about what it
     cannot represent."""
     rank: int = 1

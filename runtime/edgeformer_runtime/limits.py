@@ -89,8 +89,6 @@ MAX_PIECES = 2**20
 """Pieces of a SentencePiece model."""
 MAX_PIECE_BYTES = 2**9
 """Bytes of a piece in the file of a SentencePiece model."""
-MAX_PIECE = 128
-"""Characters of an entry of the vocabulary, where it is in a file of this project."""
 
 # Golden examples.
 
@@ -114,8 +112,6 @@ MAX_LINE_BYTES = MIB
 """Bytes of a line of input, which bounds the memory that unsuitable input takes, such as a small gzip of many zeros."""
 MAX_TEXT_CHARACTERS = 2**20
 """Characters of a text to translate. Tokenizing that many takes seconds and less than a gigabyte."""
-MAX_MOSES_CHARACTERS = 2**13
-"""Characters of a text that sacremoses and subword-nmt tokenize, which takes time that grows with their square."""
 
 # Documents, which are untrusted too.
 
@@ -135,7 +131,5 @@ Number = Annotated[int, msgspec.Meta(ge=-MAX_COUNT, le=MAX_COUNT)]
 """A whole number."""
 Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT, pattern=r"\A[^\x00-\x1f\x7f-\x9f]*\Z")]
 """A short text without control characters, which a terminal could obey."""
-Piece = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PIECE)]
-"""An entry of a vocabulary."""
 Affix = Annotated[str, msgspec.Meta(max_length=MAX_AFFIX)]
 """A short text that a tokenizer adds, removes or looks for."""

@@ -17,7 +17,7 @@ import fxtranslate
 import msgspec
 
 from edgeformer.errors import ConfigError
-from edgeformer.importers.read import Found, read_model
+from edgeformer.importers.read import ImportResult, read_model
 from edgeformer.importers.run_folder import write_run
 from edgeformer_bench.peers.base import PeerError, Spec
 from edgeformer_bench.peers.bergamot import open_peer
@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def imported(folder: Path) -> Found:
+def imported(folder: Path) -> ImportResult:
     return read_model(folder, None, source_language="en", target_language="fr")
 
 

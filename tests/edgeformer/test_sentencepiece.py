@@ -19,8 +19,8 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from edgeformer.errors import ConfigError, ImporterError
-from edgeformer.importers.tokenizers import fairseq_ids, model_file, sentencepiece_tokenizer
-from edgeformer.importers.tokenizers.model_file import read_model
+from edgeformer.importers.tokenizers import fairseq_ids, sentencepiece_model, sentencepiece_tokenizer
+from edgeformer.importers.tokenizers.sentencepiece_model import read_model
 from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.tokenizer import Tokenizer
 from tests import spm
@@ -277,7 +277,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         sentencepiece_tokenizer(tmp_path / "absent.spm")
     with pytest.raises(ImporterError, match="cannot be read"):
         sentencepiece_tokenizer(tmp_path)
-    monkeypatch.setattr(model_file, "MAX_BYTES", 1000)
+    monkeypatch.setattr(sentencepiece_model, "MAX_BYTES", 1000)
     with pytest.raises(ImporterError, match="more than 1,000 bytes"):
         converted(tmp_path, spm.model("unigram"))
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer.importers.archive import read_npz
-from edgeformer.importers.marian.binary import EMBEDDINGS, FLOAT32, HEADER, VERSION, Item, QuantizedMatrix
+from edgeformer.importers.marian.binary import EMBEDDINGS, FLOAT32, HEADER, VERSION, MarianItem, QuantizedMatrix
 from tests.importers.marian_models import MARIAN
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -46,7 +46,7 @@ def binary_model(arrays: Arrays, activation_factors: Mapping[str, float]) -> byt
         arrays: arrays by Marian's names, as in ``model.npz``.
         activation_factors: ``integer = round(activation * factor)``, by the names that Bergamot gives them.
     """
-    items: dict[str, Item] = {name: _item(name, array) for name, array in arrays.items()}
+    items: dict[str, MarianItem] = {name: _item(name, array) for name, array in arrays.items()}
     factors = {name: np.full((1, 1), factor, np.float32) for name, factor in activation_factors.items()}
     stored = [(name.encode() + b"\0", *_stored(name, item)) for name, item in {**items, **factors}.items()]
     data = struct.pack("<2Q", VERSION, len(stored))
@@ -60,7 +60,7 @@ def binary_model(arrays: Arrays, activation_factors: Mapping[str, float]) -> byt
     return data + b"".join(content for *_, content in stored)
 
 
-def _stored(name: str, item: Item) -> tuple[int, tuple[int, ...], bytes]:
+def _stored(name: str, item: MarianItem) -> tuple[int, tuple[int, ...], bytes]:
     """Type, axes and data of an item."""
     if isinstance(item, QuantizedMatrix):
         integers = item.integers if name in EMBEDDINGS else item.integers.T
@@ -74,7 +74,7 @@ def _padded(data: bytes) -> bytes:
     return data + bytes(-len(data) % ALIGNMENT)
 
 
-def _item(name: str, array: NDArray[Any]) -> Item:
+def _item(name: str, array: NDArray[Any]) -> MarianItem:
     if not is_quantized(name, array):
         return array
     factor = quantization_factor(array)

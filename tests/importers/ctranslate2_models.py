@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 from ctranslate2.converters import MarianConverter
 from ctranslate2.specs import TransformerSpec
 from ctranslate2.specs.common_spec import Activation
 from numpy.typing import NDArray
+
+from tests.importers.marian_models import MARIAN
 
 WIDTH, INNER, HEADS, WORDS = 32, 48, 4, 60
 SHARED = ["<unk>", "<s>", "</s>", *(f"w{index}" for index in range(WORDS))]
@@ -160,56 +161,16 @@ def m2m(folder: Path, quantization: str | None = None) -> Path:
 
 
 def marian(folder: Path, quantization: str | None = None) -> Path:
-    """A model of Marian with a table of embeddings and a bias of the output, by CTranslate2's converter."""
-    source = folder.parent / f"{folder.name}-marian"
-    source.mkdir(parents=True)
-    tokens = ["</s>", "<unk>", *SHARED[3:]]
-    (source / "vocab.yml").write_text("".join(f"{token}: {index}\n" for index, token in enumerate(tokens)))
-    arrays: Any = marian_arrays(len(tokens))
-    np.savez(source / "model.npz", **arrays)
-    vocabulary = str(source / "vocab.yml")
-    converter = MarianConverter(str(source / "model.npz"), [vocabulary, vocabulary])
+    """The committed model of Marian with self-attention, by CTranslate2's converter, with other words."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    model, vocabulary = folder.with_suffix(".marian.npz"), folder.with_suffix(".yml")
+    arrays: Any = dict(np.load(MARIAN / "self-attention" / "model.npz"))
+    options = arrays["special:model.yml"].tobytes().rstrip(b"\0")  # the converter removes only one
+    np.savez(model, **{**arrays, "special:model.yml": np.frombuffer(options + b"\0", np.int8)})
+    tokens = ["</s>", "<unk>", *(f"w{index}" for index in range(len(arrays["Wemb"]) - 2))]
+    vocabulary.write_text("".join(f"{token}: {index}\n" for index, token in enumerate(tokens)))
+    converter = MarianConverter(str(model), [str(vocabulary)] * 2)
     return Path(converter.convert(str(folder), quantization=quantization))
-
-
-def marian_arrays(size: int) -> dict[str, NDArray[Any]]:
-    """Arrays of a Marian model with self-attention in the decoder."""
-    random, arrays = Random(6), dict[str, NDArray[Any]]()
-    options = {
-        "type": "transformer",
-        "transformer-decoder-autoreg": "self-attention",
-        "transformer-heads": HEADS,
-        "transformer-no-projection": False,
-        "transformer-ffn-activation": "swish",
-        "transformer-preprocess": "",
-        "transformer-postprocess": "dan",
-        "transformer-postprocess-emb": "d",
-        "transformer-guided-alignment-layer": "last",
-        "enc-depth": 2,
-        "dec-depth": 2,
-    }
-    arrays["special:model.yml"] = np.frombuffer(yaml.dump(options).encode() + b"\0", np.int8)
-    arrays["Wemb"] = random.matrix(size, WIDTH, 2.0)
-    arrays["decoder_ff_logit_out_b"] = random.vector(size)[None]
-    for side, blocks in (("encoder", ["self"]), ("decoder", ["self", "context"])):
-        for layer in (f"{side}_l1", f"{side}_l2"):
-            for block in blocks:
-                for part in "qkvo":
-                    arrays[f"{layer}_{block}_W{part}"] = random.matrix(WIDTH, WIDTH, 1.5)
-                    arrays[f"{layer}_{block}_b{part}"] = random.vector(WIDTH)[None]
-                arrays[f"{layer}_{block}_Wo_ln_scale"] = random.vector(WIDTH, 1.0)[None]
-                arrays[f"{layer}_{block}_Wo_ln_bias"] = random.vector(WIDTH)[None]
-            arrays[f"{layer}_ffn_W1"], arrays[f"{layer}_ffn_b1"] = (
-                random.matrix(WIDTH, INNER),
-                random.vector(INNER)[None],
-            )
-            arrays[f"{layer}_ffn_W2"], arrays[f"{layer}_ffn_b2"] = (
-                random.matrix(INNER, WIDTH),
-                random.vector(WIDTH)[None],
-            )
-            arrays[f"{layer}_ffn_ffn_ln_scale"] = random.vector(WIDTH, 1.0)[None]
-            arrays[f"{layer}_ffn_ffn_ln_bias"] = random.vector(WIDTH)[None]
-    return arrays
 
 
 def t5_per_layer(folder: Path, quantization: str | None = None) -> Path:

@@ -89,7 +89,7 @@ def saved(model: Any, folder: Path, *, end: int, seed: int = 3, first: Sequence[
     table_scale = 0.3 if getattr(model.config, "scale_embedding", False) else 1.0
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if "embed_positions" in name and isinstance(model, transformers.MarianMTModel):
+            if "embed_positions" in name and type(model).__name__.startswith(("Marian", "Pegasus")):
                 continue  # computed
             if parameter.ndim == 2:
                 scale = table_scale if parameter.shape[0] > 200 else GAIN * parameter.shape[1] ** -0.5
@@ -191,11 +191,6 @@ def mbart(folder: Path, *, is_50: bool = False) -> Any:
     return saved(transformers.MBartForConditionalGeneration(config), folder, end=2, first=range(base, base + 3))
 
 
-def mbart_50(folder: Path) -> Any:
-    """mBART-50."""
-    return mbart(folder, is_50=True)
-
-
 def bart(folder: Path) -> Any:
     """BART: byte-level BPE."""
     folder.mkdir(parents=True)
@@ -205,6 +200,15 @@ def bart(folder: Path) -> Any:
     trained.save_model(str(folder))
     config = transformers.BartConfig(vocab_size=trained.get_vocab_size() + 3, **BART_SIZES)
     return saved(transformers.BartForConditionalGeneration(config), folder, end=2)
+
+
+def pegasus(folder: Path) -> Any:
+    """Pegasus: tokens of its training, then pieces."""
+    folder.mkdir(parents=True)
+    train_pieces(folder, "spiece.model", pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
+    rows = len(pieces_of(folder / "spiece.model")) + 103 + 5
+    config = transformers.PegasusConfig(vocab_size=rows, scale_embedding=True, activation_function="relu", **BART_SIZES)
+    return saved(transformers.PegasusForConditionalGeneration(config), folder, end=1)
 
 
 def t5(folder: Path, config_type: str = "T5", *, pieces: Sequence[str] = (), seed: int = 3, **changes: Any) -> Any:
@@ -220,27 +224,6 @@ def t5(folder: Path, config_type: str = "T5", *, pieces: Sequence[str] = (), see
         vocab_size=base + 128, decoder_start_token_id=0, **T5_SIZES, **changes
     )
     return saved(getattr(transformers, f"{config_type}ForConditionalGeneration")(config), folder, end=1, seed=seed)
-
-
-def t5_gated(folder: Path) -> Any:
-    """T5 1.1: gated layers, and an output projection of its own."""
-    return untied(t5(folder, seed=1, feed_forward_proj="gated-gelu", tie_word_embeddings=False), folder)
-
-
-def umt5(folder: Path) -> Any:
-    """UMT5: biases in every layer, and byte fallback."""
-    return t5(folder, "UMT5", feed_forward_proj="gated-gelu")
-
-
-def mt5(folder: Path) -> Any:
-    """mT5."""
-    return untied(t5(folder, "MT5", seed=1, feed_forward_proj="gated-gelu"), folder)
-
-
-def madlad(folder: Path) -> Any:
-    """MADLAD-400: T5 1.1 with languages among the pieces."""
-    pieces = ["<2en>", "<2fr>", "<2zh_Hant>"]
-    return untied(t5(folder, pieces=pieces, seed=1, feed_forward_proj="gated-gelu", tie_word_embeddings=False), folder)
 
 
 def byt5(folder: Path) -> Any:
@@ -271,19 +254,22 @@ def added_tokens(names: Sequence[str], first: int) -> list[dict[str, Any]]:
     return [{"id": first + index, "content": name, "special": True} for index, name in enumerate(names)]
 
 
+GATED: dict[str, Any] = {"feed_forward_proj": "gated-gelu"}
+T5_1_1: dict[str, Any] = {**GATED, "seed": 1, "tie_word_embeddings": False}
 ARCHITECTURES: Mapping[str, Callable[[Path], Any]] = {
     "marian": marian,
     "split_marian": split_marian,
     "m2m": m2m,
     "nllb": nllb,
     "mbart": mbart,
-    "mbart_50": mbart_50,
+    "mbart_50": lambda folder: mbart(folder, is_50=True),
     "bart": bart,
+    "pegasus": pegasus,
     "t5": t5,
-    "t5_gated": t5_gated,
-    "umt5": umt5,
-    "mt5": mt5,
-    "madlad": madlad,
+    "t5_gated": lambda folder: untied(t5(folder, **T5_1_1), folder),
+    "umt5": lambda folder: t5(folder, "UMT5", **GATED),
+    "mt5": lambda folder: untied(t5(folder, "MT5", seed=1, **GATED), folder),
+    "madlad": lambda folder: untied(t5(folder, pieces=["<2en>", "<2fr>", "<2zh_Hant>"], **T5_1_1), folder),
     "byt5": byt5,
 }
 """Makers of models; each takes a folder that does not exist, and returns the model."""
@@ -296,6 +282,19 @@ TRANSLATES = {
     "madlad": ("", "zh-Hant"),
 }
 """Languages to translate from and to, of models that need them."""
+
+
+SAVED: Mapping[str, tuple[str, str, dict[str, Any]]] = {
+    "t5": ("T5Tokenizer", "spiece.model", {"extra_ids": 100}),
+    "mt5": ("T5Tokenizer", "spiece.model", {"extra_ids": 100}),
+    "madlad": ("T5Tokenizer", "spiece.model", {"extra_ids": 100}),
+    "pegasus": ("PegasusTokenizer", "spiece.model", {}),
+    "nllb": ("NllbTokenizer", "sentencepiece.bpe.model", {"extra_special_tokens": ["eng_Latn", "fra_Latn"]}),
+    "mbart_50": ("MBart50Tokenizer", "sentencepiece.bpe.model", {}),
+}
+"""Classes whose tokenizers ``transformers`` saves without the SentencePiece model, the model, and options."""
+FAST = ("marian", "m2m", "mbart", "bart", "pegasus", "t5_gated", "umt5")
+"""Architectures of the fast tests: one of each kind."""
 
 
 def reloaded(folder: Path) -> Any:

@@ -141,7 +141,7 @@ def without(name: str) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
         (without("sentencepiece.model"), "The package has no tokenizer"),
         (
             lambda members: {**without("sentencepiece.model")(members), "translate-en_fr-1_9/bpe.model": b"#version"},
-            "line 1 is not two symbols with a space between them",
+            "import a later package of the pair, or run its folder `model` in CTranslate2",
         ),
         (without("model.bin"), "model.bin"),
         (without("metadata.json"), "must have one folder with `metadata.json`"),

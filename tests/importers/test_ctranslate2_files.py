@@ -6,7 +6,6 @@ Files before version 6 are written here, since the package writes the latest onl
 from __future__ import annotations
 
 import json
-import shutil
 import tracemalloc
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,8 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 pytest.importorskip("torch")
@@ -23,7 +20,7 @@ pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip ins
 
 from ctranslate2.specs import TransformerSpec
 
-from edgeformer.errors import EdgeformerError, ImporterError
+from edgeformer.errors import ImporterError
 from edgeformer.importers.ctranslate2.importer import read_ctranslate2
 from edgeformer.importers.ctranslate2.model_file import read_model_file
 from edgeformer.importers.ctranslate2.vocabularies import read_tokens
@@ -31,7 +28,6 @@ from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import run_translator
 from edgeformer_runtime.tokenizer import Tokenizer
-from tests.amounts import examples
 from tests.commands import error
 from tests.importers import hugging_face_models
 from tests.importers.ctranslate2_models import SHARED, arrays_file, fill, marian, save, write_model_file
@@ -360,40 +356,6 @@ def check_memory(read: Callable[[], object], size: int) -> None:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert peak <= 2 * size + ALLOWANCE
-
-
-@pytest.fixture(scope="module")
-def mutable(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
-    """A model, and the offsets of what is not data in its file."""
-    folder = tmp_path_factory.mktemp("mutated") / "m"
-    arrays = plain(folder)
-    del arrays["decoder/embeddings/weight"]
-    aliases = {"decoder/embeddings/weight": "encoder/embeddings_0/weight"}
-    offsets = write_model_file(folder / "model.bin", arrays, version=6, aliases=aliases)
-    read_ctranslate2(folder)
-    shutil.copyfile(folder / "model.bin", folder / "original")
-    return folder, offsets
-
-
-@examples(100, 2000)
-@given(st.data())
-def test_mutated_headers(mutable: tuple[Path, list[int]], data: st.DataObject) -> None:
-    folder, offsets = mutable
-    content = bytearray((folder / "original").read_bytes())
-    for _ in range(data.draw(st.integers(1, 3))):
-        content[offsets[data.draw(st.integers(0, len(offsets) - 1))]] = data.draw(st.integers(0, 255))
-    if data.draw(st.booleans()):
-        del content[data.draw(st.integers(0, len(content))) :]
-    (folder / "model.bin").write_bytes(content)
-
-    def read() -> None:
-        try:
-            imported = read_ctranslate2(folder)
-        except EdgeformerError:
-            return
-        assert sum(array.nbytes for array in imported.weights.values()) <= 2 * len(content) + ALLOWANCE
-
-    check_memory(read, len(content))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8])

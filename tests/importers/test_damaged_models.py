@@ -6,28 +6,37 @@ import gzip
 import shutil
 import sys
 import time
+import tracemalloc
 import zipfile
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
-pytest.importorskip("sacremoses", reason="the extra `moses` is not installed")
 pytest.importorskip("sentencepiece", reason="the extra `import` is not installed")
 
+import numpy as np
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from edgeformer.errors import ImporterError
+from edgeformer.importers.archive import read_npz
+from edgeformer.importers.ctranslate2.model_file import read_model_file
+from edgeformer.importers.marian.binary import read_binary, read_shortlist
 from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
 from tests import amounts
-from tests.importers import hugging_face_models, test_argos, test_opus_bpe
-from tests.importers.bergamot_models import bergamot_files
+from tests.importers import hugging_face_models, test_argos
+from tests.importers.bergamot_models import bergamot_files, binary_model
+from tests.importers.ctranslate2_models import write_model_file
 from tests.importers.marian_models import MARIAN
 from tests.importers.test_bergamot import VOCABULARY, shortlist
 from tests.importers.test_hugging_face_vocabularies import saved_again
@@ -42,12 +51,10 @@ MEMORY, SECONDS = 256, 20.0
 """MiB that memory may rise by, for models of less than two megabytes, and seconds that a case may take."""
 FAST = (
     "marian.zip",
-    "opus-bpe",
     "bergamot.gz",
     "argos",
     "huggingface.marian",
     "huggingface.t5",
-    "pickled",
     "tokenizer.json",
 )
 """Formats of the fast tests: one of each reader, and each way to pack them."""
@@ -93,7 +100,6 @@ def saved_today(folder: Path) -> None:
 FORMATS: dict[str, tuple[Callable[[Path], object], str]] = {
     "marian": (marian, ""),
     "marian.zip": (marian, "zip"),
-    "opus-bpe": (test_opus_bpe.release, ""),
     "bergamot": (bergamot, ""),
     "bergamot.gz": (bergamot, "gz"),
     "ctranslate2": (ctranslate2, ""),
@@ -104,9 +110,7 @@ FORMATS: dict[str, tuple[Callable[[Path], object], str]] = {
     "tokenizer.json": (saved_today, ""),
 }
 """Makers of models, and what they are packed in."""
-LANGUAGES = {"opus-bpe": ("en", "fr")} | {
-    f"huggingface.{name}": languages for name, languages in hugging_face_models.TRANSLATES.items()
-}
+LANGUAGES = {f"huggingface.{name}": languages for name, languages in hugging_face_models.TRANSLATES.items()}
 """Languages to choose for models of several."""
 
 
@@ -199,3 +203,67 @@ def test_damaged_models_are_refused_or_read(
     record_property("outcomes", dict(outcomes))
     assert outcomes[Outcome.REFUSED.value] > count / 4
     assert count < 100 or outcomes[Outcome.OTHER.value] > count / 100
+
+
+# Headers, which state the sizes of what follows.
+
+ALLOWANCE = 4 << 20
+"""Bytes that a reader may take beside twice the size of its file."""
+
+
+def npz_file(path: Path) -> None:
+    np.savez(path, a=np.arange(12, dtype=np.float32).reshape(3, 4), b=np.zeros((1, 4)))
+
+
+def bergamot_file(path: Path) -> None:
+    options = np.frombuffer(b"type: transformer\0", np.int8)
+    arrays: dict[str, Any] = {
+        "encoder_Wemb": np.arange(12, dtype=np.float32).reshape(4, 3) - 5,
+        "special:model.yml": options,
+    }
+    path.write_bytes(binary_model(arrays, {"none_QuantMultA": 2.5}))
+
+
+def ctranslate2_file(path: Path) -> None:
+    arrays: dict[str, Any] = {"a": np.ones((4, 3), np.float32), "b": np.ones(5, np.int8)}
+    write_model_file(path, arrays, version=6, aliases={"c": "a"})
+
+
+def shortlist_file(path: Path) -> None:
+    path.write_bytes(shortlist([[1], [2, 3]]))
+
+
+READERS: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
+    "npz": (npz_file, read_npz),
+    "bergamot": (bergamot_file, read_binary),
+    "ctranslate2": (ctranslate2_file, read_model_file),
+    "shortlist": (shortlist_file, lambda path: read_shortlist(path, 2, 50)),
+}
+"""Writers of small files, which are almost nothing but header, and their readers."""
+
+
+@pytest.mark.parametrize("name", READERS)
+@amounts.examples(100, 2000)
+@given(data=st.data())
+def test_damaged_headers_take_little_memory(
+    name: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    write, read = READERS[name]
+    path = tmp_path_factory.getbasetemp() / f"damaged.{name}"
+    write(path)
+    read(path)
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        size = data.draw(st.sampled_from([1, 4, 8]))
+        start = data.draw(st.integers(0, len(content) - size))
+        content[start : start + size] = data.draw(st.binary(min_size=size, max_size=size))
+    path.write_bytes(content[: data.draw(st.integers(1, len(content)))] if data.draw(st.booleans()) else content)
+    tracemalloc.start()
+    try:
+        read(path)
+    except ImporterError:
+        pass
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak <= 2 * len(content) + ALLOWANCE

@@ -15,7 +15,7 @@ import torch
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
 
-from edgeformer.importers.hugging_face.read import read_folder
+from edgeformer.importers.hugging_face.importer import read_folder
 from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import open_translator
@@ -23,11 +23,17 @@ from edgeformer.run.folder import Run
 from edgeformer_export.export import export_run
 from edgeformer_runtime.translator import AnyTranslator, Translator
 from tests.importers.alignments import check_alignments
-from tests.importers.hugging_face_models import ARCHITECTURES, SENTENCES, TRANSLATES, changed, references, reloaded
+from tests.importers.hugging_face_models import (
+    ARCHITECTURES,
+    FAST,
+    SENTENCES,
+    TRANSLATES,
+    changed,
+    references,
+    reloaded,
+)
 
 MAX_STEPS = 39
-FAST = ("marian", "m2m", "mbart", "bart", "t5_gated", "umt5")
-"""Architectures of the fast tests: one of each kind."""
 SLOW = [pytest.param(architecture, 100, marks=pytest.mark.slow) for architecture in ARCHITECTURES]
 """Architectures and numbers of sentences."""
 
@@ -90,7 +96,9 @@ def test_greedy_search_generates_what_transformers_does(
     imported: Callable[[str], Imported], architecture: str, count: int
 ) -> None:
     model = imported(architecture)
-    assert differences(open_translator(model.run.path), model, SENTENCES[:count], 1) == []
+    translator = open_translator(model.run.path)
+    assert differences(translator, model, SENTENCES[:count], 1) == []
+    check_alignments(translator, SENTENCES[:8])
 
 
 @pytest.mark.parametrize(("architecture", "count"), [("m2m", 30), *SLOW])
@@ -149,14 +157,6 @@ def test_a_first_token_is_forced(imported: Callable[[str], Imported], tmp_path: 
     assert differences(open_translator(run.path), Imported(folder, run, (0,)), SENTENCES[:40], 1) == []
 
 
-@pytest.mark.parametrize(
-    "architecture",
-    [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in ARCHITECTURES],
-)
-def test_translations_are_aligned_with_the_text_alone(imported: Callable[[str], Imported], architecture: str) -> None:
-    check_alignments(open_translator(imported(architecture).run.path), SENTENCES[:8])
-
-
 SCALES = [
     *(
         (name, "4.57.1", {"tie_word_embeddings": tied}, tied)
@@ -173,33 +173,21 @@ SCALES = [
 
 @pytest.mark.parametrize(("architecture", "version", "stated", "divides"), SCALES)
 def test_outputs_of_t5_are_scaled_as_by_the_version_that_wrote_the_folder(
-    imported: Callable[[str], Imported],
+    hugging_face: Callable[[str], Path],
     architecture: str,
     version: str,
-    stated: dict[str, bool],
+    stated: dict[str, Any],
     divides: bool,
     tmp_path: Path,
 ) -> None:
-    folder = tmp_path / "model"
-    reloaded(changed(imported(architecture).folder, folder)).save_pretrained(folder)  # version 5 writes its fields
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    assert config["tie_word_embeddings"] is True
-    if version.startswith("4"):
-        config.pop("scale_decoder_outputs", None)
-    (folder / "config.json").write_text(json.dumps({**config, "transformers_version": version, **stated}))
-    found = read_model(folder, None)
-    run = write_run(found.model, tmp_path / "run", found.origin, text=SENTENCES[:5])
-    translator, model = open_translator(run.path), reloaded(folder)
-    (source,), target = translator.encode(SENTENCES[:1]), [7, 9, 5, 30]
-    with torch.inference_mode():
-        encoded = model.encoder(input_ids=torch.tensor([source.ids]))
-        hidden = model.decoder(
-            input_ids=torch.tensor([[0, *target[:-1]]]), encoder_hidden_states=encoded.last_hidden_state
-        ).last_hidden_state
-        logits = model.lm_head(hidden * hidden.shape[-1] ** -0.5 if divides else hidden)
-    expected = logits.log_softmax(-1)[0, range(len(target)), target]
-    (score,) = translator.score(SENTENCES[:1], [target], end_token=False)
-    np.testing.assert_allclose(score.token_scores, expected, atol=1e-3)
+    values: dict[str, Any] = {
+        "tie_word_embeddings": True,
+        "scale_decoder_outputs": None,
+        "transformers_version": version,
+        **stated,
+    }
+    model = read_folder(changed(hugging_face(architecture), tmp_path / "model", **values)).model
+    assert model["output_scale"] == (model["d_model"] ** -0.5 if divides else 1)
 
 
 # Files of weights.
@@ -221,7 +209,7 @@ def safe_parts(model: Any, folder: Path) -> None:
     assert (folder / "model.safetensors.index.json").exists()
 
 
-@pytest.mark.parametrize("save", [pickled_parts, safe_parts])
+@pytest.mark.parametrize("save", [pytest.param(pickled_parts, marks=pytest.mark.slow), safe_parts])
 def test_weights_are_the_same_from_every_kind_of_file(
     imported: Callable[[str], Imported], save: Callable[[Any, Path], None], tmp_path: Path
 ) -> None:

@@ -14,20 +14,20 @@ import tokenizers
 import transformers
 from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES
 
-from edgeformer.errors import ConfigError, ImporterError
-from edgeformer.importers.hugging_face.folder import open_folder
-from edgeformer.importers.hugging_face.read import read_folder
-from edgeformer.importers.hugging_face.vocabularies import VOCABULARIES
+from edgeformer.errors import ImporterError
+from edgeformer.importers.hugging_face.families import FAMILIES
+from edgeformer.importers.hugging_face.importer import read_folder
+from edgeformer.importers.hugging_face.model_folder import open_folder
 from edgeformer.importers.languages import tags, with_tags
 from edgeformer.importers.model import ImportedModel
-from edgeformer.importers.read import read_model
 from edgeformer.importers.sample import sample_text
-from edgeformer_runtime.bundle.text_format import TextFormat, matching_code
+from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TextFormat, matching_code
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.tokenizer import Tokenizer
 from tests.commands import succeeded
-from tests.importers.hugging_face_models import LANGUAGES, changed, write_json
+from tests.importers.hugging_face_models import LANGUAGES, SAVED, changed, write_json
 
+Processor = sentencepiece.SentencePieceProcessor
 TEXTS = [text for language in ("en", "fr", "vi", "ja", "ar", "hi") for text in sample_text(language, 60)]
 EDGE_CASES = [
     "a",
@@ -89,16 +89,6 @@ def test_split_marian_has_a_vocabulary_for_each_side(hugging_face: Callable[[str
     check(target(model), lambda text: reference(text_target=text).input_ids, TEXTS + EDGE_CASES)
 
 
-SAVED: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "t5": ("T5Tokenizer", "spiece.model", {"extra_ids": 100}),
-    "mt5": ("T5Tokenizer", "spiece.model", {"extra_ids": 100}),
-    "madlad": ("T5Tokenizer", "spiece.model", {"extra_ids": 100}),
-    "nllb": ("NllbTokenizer", "sentencepiece.bpe.model", {"extra_special_tokens": ["eng_Latn", "fra_Latn"]}),
-    "mbart_50": ("MBart50Tokenizer", "sentencepiece.bpe.model", {}),
-}
-"""Classes whose tokenizers ``transformers`` saves without the SentencePiece model, the model, and options."""
-
-
 def saved_again(name: str, folder: Path, to: Path) -> tuple[Path, int]:
     """Write a folder whose tokenizer ``transformers`` has saved; return its SentencePiece model, which is elsewhere
     then, and its number of entries."""
@@ -119,7 +109,7 @@ def test_a_tokenizer_that_transformers_saved_is_rebuilt(
 ) -> None:
     model, rows = saved_again(name, hugging_face(name), tmp_path / "saved")
     folders = open_folder(tmp_path / "saved"), open_folder(tmp_path / "saved", (model,))
-    alone, given = (VOCABULARIES[opened.config["model_type"]](opened, (rows, rows)) for opened in folders)
+    alone, given = (FAMILIES[opened.config["model_type"]].vocabulary(opened, (rows, rows)) for opened in folders)
     assert (alone.languages, alone.prefix, alone.suffix) == (given.languages, given.prefix, given.suffix)
     assert alone.source.names == given.source.names
     text = TextFormat(pad="<pad>", unk=alone.unk, bos="<pad>", eos="</s>")
@@ -189,16 +179,9 @@ def test_a_missing_tokenizer_can_be_given(saved_t5: tuple[Path, Path], tmp_path:
     assert "spiece.model" in record["provenance"]["sha256"]
 
 
-def test_a_tokenizer_that_is_not_needed_is_refused(hugging_face: Callable[[str], Path]) -> None:
-    pieces = hugging_face("t5") / "spiece.model"
-    with pytest.raises(ConfigError, match="is not needed: the model has a tokenizer of its own"):
-        read_model(hugging_face("bart"), None, tokenizers=[pieces])
-    assert read_model(hugging_face("t5"), None, tokenizers=[pieces]).importer == "huggingface"
-
-
 def test_m2m_encodes_as_its_slow_tokenizer(hugging_face: Callable[[str], Path]) -> None:
     path = hugging_face("m2m")
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(path / "sentencepiece.bpe.model"))
+    pieces = Processor(model_file=str(path / "sentencepiece.bpe.model"))
     ids = json.loads((path / "vocab.json").read_text(encoding="utf-8"))
     first = len(ids)
 
@@ -230,40 +213,48 @@ def test_small_100_has_the_target_language_before_a_text(
     assert target(small).target_prefix("en", "de") == ()
 
 
-@pytest.mark.parametrize("legacy", [False, True])
-def test_nllb_numbers_pieces_as_fairseq(hugging_face: Callable[[str], Path], legacy: bool, tmp_path: Path) -> None:
-    path = changed(hugging_face("nllb"), tmp_path)
-    write_json(path, "tokenizer_config.json", {"legacy_behaviour": legacy})
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(path / "sentencepiece.bpe.model"))
-    french = len(pieces) + 2
+def fairseq(pieces: Processor, text: str) -> list[int]:
+    """Ids of pieces as fairseq numbers them: one more, and 3 for the unknown one."""
+    return [index + 1 if index else 3 for index in pieces.encode(text)]
 
-    def expected(text: str) -> list[int]:
-        ids = [index + 1 if index else 3 for index in pieces.encode(text)]
-        return [*ids, 2, french] if legacy else [french, *ids, 2]
 
-    model = read_folder(path)
-    for name in ("fr", "fra_Latn"):
-        check(source(model, name), expected, TEXTS + EDGE_CASES)
-    tokenizer = target(model)
-    assert tokenizer.tokens(tokenizer.target_prefix("fr", "zh-Hant")) == ["zho_Hant"]
-    assert tokenizer.tokens(tokenizer.target_prefix("fr", "zh")) == ["zho_Hans"]
+ENCODED: dict[str, tuple[str, str, Callable[[Processor, str], list[int]]]] = {
+    "nllb": ("fr", "", lambda pieces, text: [len(pieces) + 2, *fairseq(pieces, text), 2]),
+    "mbart": ("en", "", lambda pieces, text: [*fairseq(pieces, text), 2, len(pieces) + 1]),
+    "mbart_50": ("en", "", lambda pieces, text: [len(pieces) + 1, *fairseq(pieces, text), 2]),
+    "t5": ("", "", lambda pieces, text: [*pieces.encode(text), 1]),
+    "umt5": ("", "", lambda pieces, text: [*pieces.encode(text), 1]),
+    "madlad": ("", "zh_Hant", lambda pieces, text: [*pieces.encode(f"<2zh_Hant> {text}"), 1]),
+}
+"""Languages of a source and a target, and the ids of a text, from the SentencePiece model."""
+
+
+@pytest.mark.parametrize("name", ENCODED)
+def test_ids_are_those_of_the_pieces(hugging_face: Callable[[str], Path], name: str) -> None:
+    path, (source_language, target_language, expected) = hugging_face(name), ENCODED[name]
+    pieces = Processor(model_file=str(next(path.glob("*.model"))))
+    texts = TEXTS + [text for text in EDGE_CASES if name != "madlad" or not text.startswith(" ")]
+    tokenizer = source(read_folder(path), source_language, target_language)
+    check(tokenizer, lambda text: expected(pieces, text), texts)
+
+
+def test_nllb_has_languages_of_several_scripts(hugging_face: Callable[[str], Path], tmp_path: Path) -> None:
+    path = changed(hugging_face("nllb"), tmp_path, "tokenizer_config.json", legacy_behaviour=True)
+    text = read_folder(path).text
+    assert (text.source_prefix, text.source_suffix) == ((), ("</s>", SOURCE_LANGUAGE))
+    tokenizer = target(read_folder(hugging_face("nllb")))
+    for language, token in (("zh-Hant", "zho_Hant"), ("zh", "zho_Hans"), ("fra_Latn", "fra_Latn")):
+        assert tokenizer.tokens(tokenizer.target_prefix("fr", language)) == [token]
     with pytest.raises(OptionError, match=r"`target_language` must be one of .*fra_Latn.* but is `it`"):
         tokenizer.target_prefix("fr", "it")
 
 
 @pytest.mark.parametrize("name", ["mbart", "mbart_50"])
 def test_mbart_has_the_language_where_it_belongs(hugging_face: Callable[[str], Path], name: str) -> None:
-    path = hugging_face(name)
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(path / "sentencepiece.bpe.model"))
-    english = len(pieces) + 1
-
-    def expected(text: str) -> list[int]:
-        ids = [index + 1 if index else 3 for index in pieces.encode(text)]
-        return [english, *ids, 2] if name == "mbart_50" else [*ids, 2, english]
-
-    model = read_folder(path)
-    check(source(model, "en"), expected, TEXTS + EDGE_CASES)
+    model = read_folder(hugging_face(name))
     tokenizer = target(model)
+    english = tokenizer.token_id("en_XX")
+    assert english is not None
     assert tokenizer.bos_id == (2 if name == "mbart_50" else english + 1)
     assert tokenizer.target_prefix("en", "zh-CN") == ((english + 2,) if name == "mbart_50" else ())
     assert model.target_language == ("" if name == "mbart_50" else "fr")
@@ -291,11 +282,9 @@ def test_bart_is_a_byte_level_bpe(hugging_face: Callable[[str], Path], only_json
     assert [tokenizer.decode(tokenizer.encode(text)) for text in texts] == texts
 
 
-@pytest.mark.parametrize("name", ["t5", "umt5"])
-def test_t5_has_the_ids_of_its_pieces(hugging_face: Callable[[str], Path], name: str) -> None:
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(hugging_face(name) / "spiece.model"))
-    tokenizer = source(read_folder(hugging_face(name)))
-    check(tokenizer, lambda text: [*pieces.encode(text), 1], TEXTS + EDGE_CASES)
+def test_entries_follow_the_pieces_of_t5(hugging_face: Callable[[str], Path]) -> None:
+    pieces = Processor(model_file=str(hugging_face("t5") / "spiece.model"))
+    tokenizer = source(read_folder(hugging_face("t5")))
     assert tokenizer.token_id("<extra_id_99>") == len(pieces)
     assert tokenizer.vocab_size == len(pieces) + 128
     assert tokenizer.decode([len(pieces), len(pieces) + 127]) == ""
@@ -316,17 +305,6 @@ def test_the_tokenizer_of_another_model_is_refused(hugging_face: Callable[[str],
     shutil.copy(hugging_face("nllb") / "sentencepiece.bpe.model", path / "spiece.model")
     with pytest.raises(ImporterError, match="`eos_token_id` is 1, which is `<s>` in the vocabulary, but `</s>` ends"):
         read_folder(path)
-
-
-def test_madlad_takes_the_language_in_front(hugging_face: Callable[[str], Path]) -> None:
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(hugging_face("madlad") / "spiece.model"))
-    model = read_folder(hugging_face("madlad"))
-    for language in ("zh-Hant", "zh_Hant"):
-        check(
-            source(model, "", language),
-            lambda text: [*pieces.encode(f"<2zh_Hant> {text}"), 1],
-            TEXTS + [text for text in EDGE_CASES if not text.startswith(" ")],
-        )
 
 
 @pytest.mark.parametrize("stating", ["tokenizer_config.json", "config.json"])

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from edgeformer.importers.hugging_face.byte_level import byt5_side
 from edgeformer.importers.sample import SENTENCES, readable_text, sample_text
 from edgeformer.importers.tokenizers import text_tokenizer
 from edgeformer.run.folder import MAX_UNKNOWN, Run
+from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.tokenizer import Tokenizer
 from tests.commands import succeeded
 from tests.importers.marian_models import MARIAN
@@ -22,7 +24,7 @@ def of_words(words: list[str]) -> Tokenizer:
     """Build a tokenizer of words between spaces, as CTranslate2's models without SentencePiece have."""
     vocabulary = {word: index for index, word in enumerate(["<pad>", "<unk>", "<s>", "</s>", *words])}
     special_tokens = ["<pad>", "<s>", "</s>"]
-    content = text_tokenizer(vocabulary, special_tokens, "<unk>", pieces=None, language=None)
+    content = text_tokenizer(vocabulary, special_tokens, "<unk>", pieces=None)
     return Tokenizer.from_content(content, "words")
 
 
@@ -38,8 +40,9 @@ def test_a_model_that_cannot_read_words_is_calibrated_on_its_vocabulary(language
     assert len({len(line) for line in text}) > 10
 
 
-def test_a_model_that_reads_a_language_is_calibrated_on_it(store: Store) -> None:
-    tokenizer = store.run().source_tokenizer  # of bytes, which reads everything
+def test_a_model_that_reads_a_language_is_calibrated_on_it() -> None:
+    text = TextFormat(pad="<pad>", bos="<pad>", eos="</s>")
+    tokenizer = Tokenizer.from_content(byt5_side(384).content, "bytes", text)  # which reads everything
     assert readable_text(tokenizer, "ar") == sample_text("ar")
     words = of_words(sorted({word for line in sample_text("fr") for word in line.split()}))
     assert words.unknown_share(sample_text("fr")) == 0

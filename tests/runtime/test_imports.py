@@ -22,7 +22,6 @@ SERVER = {"h11", "markdown_it", "starlette", "uvicorn", "prometheus_client"}
 OPTIONAL = {
     "engine/kernel_session.py": {"edgeformer_kernels"},
     "distributed/ray_workers.py": {"ray"},
-    "tokenizer/moses.py": {"regex", "sacremoses", "subword_nmt"},
     "tokenizer/sentencepiece.py": {"sentencepiece"},
     "text/segmentation.py": {"sentencex"},
     "text/documents/fields.py": {"lxml"},
@@ -162,7 +161,7 @@ def test_torch_is_imported_at_once_only_where_models_and_training_are() -> None:
     for path, imported in imports_below(root):
         place = path.relative_to(root)
         if place.parts[0] not in {"model", "train"} and place.as_posix() not in {
-            "importers/hugging_face/pickled.py",
+            "importers/pickled.py",
             "run/weights.py",
         }:
             assert "torch" not in {name for name, at_once in imported if at_once}, path

@@ -68,17 +68,13 @@ def tokenizer_of(kind: str) -> Tokenizer:
     if kind == "tokenizers":
         return Tokenizer(library_tokenizer())
     pytest.importorskip(kind.split()[0], reason="the extra is not installed")
-    if kind == "sacremoses":
-        from tests.runtime import test_moses_files as moses
-
-        return moses.read(moses.tree())
     pytest.importorskip("babel", reason="the text to train on is that of CLDR")
     from tests.runtime import test_sentencepiece_files as files
 
     return files.read(files.OWN if kind == "sentencepiece" else files.OTHER)
 
 
-KINDS = pytest.mark.parametrize("kind", ["tokenizers", "sacremoses", "sentencepiece", "sentencepiece with other ids"])
+KINDS = pytest.mark.parametrize("kind", ["tokenizers", "sentencepiece", "sentencepiece with other ids"])
 MIXED = [
     " ".join(words) for words in permutations(["</s>", "<s>", "<unk>", "one ab", "\u00e9t\u00e9", "\U0001f600"], 3)
 ]

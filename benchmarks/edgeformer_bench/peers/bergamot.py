@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgeformer.importers.marian.binary import is_marian_binary
 from edgeformer.importers.marian.files import find_files
-from edgeformer.importers.registry import NOTHING
+from edgeformer.importers.registry import NO_OVERRIDES
 from edgeformer_bench.peers.base import Call, PeerError, Spec, TextPeer
 
 
@@ -24,7 +24,7 @@ class BergamotPeer(TextPeer):
     def __init__(self, folder: Path, *, shortlist: bool = True) -> None:
         import fxtranslate
 
-        files = find_files(folder, is_marian_binary, ".bin", NOTHING)
+        files = find_files(folder, is_marian_binary, ".bin", NO_OVERRIDES)
         source, target = (file.read_bytes() for file in files.text.vocabularies)
         lists = files.shortlist.read_bytes() if shortlist and files.shortlist else None
         self._translator = fxtranslate.Translator(files.model.read_bytes(), source, target, lists)

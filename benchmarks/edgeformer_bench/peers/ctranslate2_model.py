@@ -13,8 +13,8 @@ from ctranslate2.specs import TransformerSpec
 from ctranslate2.specs.common_spec import Activation
 from numpy.typing import NDArray
 
-from edgeformer.importers.ctranslate2.config import ACTIVATIONS
-from edgeformer.importers.ctranslate2.weights import NAMES
+from edgeformer.importers.ctranslate2.importer import NAMES
+from edgeformer.importers.ctranslate2.model_config import ACTIVATIONS
 from edgeformer.importers.layout import modules
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.transformer.config import TransformerConfig

@@ -204,7 +204,7 @@ def _settings(model: Any, special: SpecialTokens) -> Any:
 
 def _pairs(converted: Any, model: Any) -> Iterator[tuple[Any, Any]]:
     """Pair Marian's parameters with ours, by the names that the importer knows."""
-    from edgeformer.importers.hugging_face.bart import NAMES
+    from edgeformer.importers.hugging_face.families.bart_network import NAMES
     from edgeformer.importers.layout import modules
 
     encoder, decoder = converted.get_encoder(), converted.get_decoder()

@@ -17,7 +17,7 @@ OLD_INT16_SCALE = 1000.0
 """Scale of 16-bit integers in files that state none."""
 
 
-class Arrays:
+class ModelArrays:
     """Gives the arrays of a model by CTranslate2's current names, and remembers which were asked for."""
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:

@@ -1,49 +1,86 @@
 """CTranslate2's models: a folder with ``model.bin``, ``config.json`` and vocabularies.
 
 Norms and positions are those of its engine (Klein et al. 2020, "The OpenNMT Neural Machine Translation Toolkit: 2020
-Edition"), and so is the search: its defaults become the model's.
+Edition"), and so is the search: its defaults become the model's. A linear layer has its weight as ``(out, in)``, and
+projections of the same input are merged: queries, keys and values of self-attention, and keys and values of
+cross-attention.
 """
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import sha256_of
-from edgeformer.importers.ctranslate2.arrays import Arrays
+from edgeformer.importers.ctranslate2.arrays import ModelArrays
+from edgeformer.importers.ctranslate2.model_config import WITHOUT_EFFECT, model_config
 from edgeformer.importers.ctranslate2.model_file import current_names, is_model_file, read_model_file
 from edgeformer.importers.ctranslate2.vocabularies import find_files, read_settings, read_vocabularies
-from edgeformer.importers.ctranslate2.weights import converted
-from edgeformer.importers.layout import OUTPUT_TABLE, SOURCE_TABLE, TARGET_TABLE
-from edgeformer.importers.model import ImportedModel
-from edgeformer.importers.registry import NOTHING, Given, Importer
+from edgeformer.importers.layout import (
+    OUTPUT_TABLE,
+    SOURCE_TABLE,
+    TARGET_TABLE,
+    MappedModule,
+    attention,
+    halves,
+    modules,
+    tied_tables,
+)
+from edgeformer.importers.model import FloatArray, ImportedModel, Weights
+from edgeformer.importers.registry import NO_OVERRIDES, Importer, ImportOverrides
 from edgeformer_runtime.bundle.generation import Generation
 
 MODEL = "model.bin"
 GENERATION = Generation(beam_size=2, length_penalty=1.0, length_includes_end=True)
 """CTranslate2's defaults."""
+NAMES = {
+    **attention("encoder_layers.{}.attention", "encoder/layer_{}/self_attention/linear_*/weight", "0001"),
+    "encoder_layers.{}.relative_bias": "encoder/layer_{}/self_attention/relative_attention_bias",
+    "encoder_layers.{}.attention_residual.norm": "encoder/layer_{}/self_attention/layer_norm/gamma",
+    "encoder_layers.{}.feed_forward.0": "encoder/layer_{}/ffn/linear_0/weight",
+    "encoder_layers.{}.feed_forward.0.gate": "encoder/layer_{}/ffn/linear_0/weight",
+    "encoder_layers.{}.feed_forward.0.linear": "encoder/layer_{}/ffn/linear_0_noact/weight",
+    "encoder_layers.{}.feed_forward.3": "encoder/layer_{}/ffn/linear_1/weight",
+    "encoder_layers.{}.feed_forward_residual.norm": "encoder/layer_{}/ffn/layer_norm/gamma",
+    **attention("decoder_layers.{}.target_layer.attention", "decoder/layer_{}/self_attention/linear_*/weight", "0001"),
+    "decoder_layers.{}.target_layer.relative_bias": "decoder/layer_{}/self_attention/relative_attention_bias",
+    "decoder_layers.{}.target_residual.norm": "decoder/layer_{}/self_attention/layer_norm/gamma",
+    **attention("decoder_layers.{}.cross_attention", "decoder/layer_{}/attention/linear_*/weight", "0112"),
+    "decoder_layers.{}.cross_residual.norm": "decoder/layer_{}/attention/layer_norm/gamma",
+    "decoder_layers.{}.feed_forward.0": "decoder/layer_{}/ffn/linear_0/weight",
+    "decoder_layers.{}.feed_forward.0.gate": "decoder/layer_{}/ffn/linear_0/weight",
+    "decoder_layers.{}.feed_forward.0.linear": "decoder/layer_{}/ffn/linear_0_noact/weight",
+    "decoder_layers.{}.feed_forward.3": "decoder/layer_{}/ffn/linear_1/weight",
+    "decoder_layers.{}.feed_forward_residual.norm": "decoder/layer_{}/ffn/layer_norm/gamma",
+    "encoder_norm": "encoder/layer_norm/gamma",
+    "decoder_norm": "decoder/layer_norm/gamma",
+    "source_embedding.norm": "encoder/layernorm_embedding/gamma",
+    "target_embedding.norm": "decoder/layernorm_embedding/gamma",
+}
+"""Names of weights."""
 
 
-def read_ctranslate2(path: Path, given: Given = NOTHING, languages: tuple[str, str] | None = None) -> ImportedModel:
+def read_ctranslate2(path: Path, overrides: ImportOverrides = NO_OVERRIDES) -> ImportedModel:
     """Read a model of CTranslate2.
 
     Args:
         path: the folder of the model, or its ``model.bin``.
-        given: tokenizers, if they are not in that folder.
-        languages: codes of both languages, if the tokenizers are BPE codes, which are applied to what Moses' rules for
-            these languages make of text.
+        overrides: tokenizers, if they are not in that folder.
     """
     folder, model = (path, path / MODEL) if path.is_dir() else (path.parent, path)
     file = read_model_file(model)
     stored = current_names(file)
     settings = read_settings(folder, stored, file.version)
-    arrays = Arrays(stored)
+    arrays = ModelArrays(stored)
     zero_start = bool(arrays.number("decoder/start_from_zero_embedding", 0))
     config, weights = converted(arrays, settings.layer_norm_epsilon)
     shared = SOURCE_TABLE not in weights
     rows = len(weights[TARGET_TABLE if shared else SOURCE_TABLE]), len(weights[TARGET_TABLE])
-    files = find_files(folder, given.pieces, languages)
+    files = find_files(folder, overrides.pieces)
     vocabularies = read_vocabularies(files, settings, rows, shared=shared, zero_start=zero_start)
     sizes = dict(zip((SOURCE_TABLE, TARGET_TABLE), vocabularies.sizes, strict=True))
     for name in weights.keys() & {*sizes, OUTPUT_TABLE, "projection.bias"}:
@@ -60,6 +97,64 @@ def read_ctranslate2(path: Path, given: Given = NOTHING, languages: tuple[str, s
         hashes=sha256_of([model, *files.read(), *(file for file in [folder / "config.json"] if file.is_file())]),
         notes=vocabularies.notes,
     )
+
+
+def converted(arrays: ModelArrays, epsilon: float | None) -> tuple[dict[str, Any], Weights]:
+    """Return section ``[model]`` of the recipe, and the weights. Tied tables have the name of the target's embedding.
+
+    For ``epsilon``, see :func:`model_config`.
+
+    Raises:
+        ConfigError: the configuration contradicts itself.
+    """
+    config = model_config(arrays, epsilon)
+    width = config["d_model"]
+    names = "encoder/embeddings_0/weight", "decoder/embeddings/weight", "decoder/projection/weight"
+    rows = [arrays.matrix_shape(name)[0] for name in names]
+    tables = [arrays.floats(name, count, width) for name, count in zip(names, rows, strict=True)]
+    if rows[1] != rows[2]:
+        raise ImporterError(f"The decoder has {rows[1]:,} embeddings, but {rows[2]:,} outputs.")
+    config["tied_embeddings"], weights = tied_tables(*tables)
+    if config["output_bias"]:
+        weights["projection.bias"] = arrays.floats("decoder/projection/bias", rows[2])
+    for theirs, merged in groupby(modules(config, NAMES), lambda module: module.theirs):
+        weights |= _split(arrays, theirs, list(merged))
+    for side, theirs in (("source", "encoder"), ("target", "decoder")):
+        if config["positions"] == "table":
+            weights[f"{side}_embedding.positions"] = _positions(arrays, theirs, config[f"max_{side}_length"], width)
+    if unused := [name for name in arrays.unused() if name not in WITHOUT_EFFECT]:
+        raise ImporterError(f"The model has `{unused[0]}`, which no model family can represent.")
+    return config, weights
+
+
+def _split(arrays: ModelArrays, theirs: str, merged: list[MappedModule]) -> Weights:
+    """Weights of modules that are one below the other."""
+    rows, columns = [module.shape[0] for module in merged], merged[0].shape[1:]
+    weight = arrays.floats(theirs, sum(rows), *columns)
+    if not columns and arrays.number(theirs.replace("gamma", "layer_norm_use_residual"), 0):
+        weight = weight + 1  # as in Gemma, the stored factor is the difference from one
+    weights = _parts(weight, rows, [f"{module.ours}.weight" for module in merged])
+    if merged[0].has_bias:
+        name = theirs.replace("/gamma", "/beta").replace("/weight", "/bias")
+        # A linear layer may have no bias although others have.
+        has_bias = not columns or name in arrays
+        bias = arrays.floats(name, sum(rows)) if has_bias else np.zeros(sum(rows), np.float32)
+        weights |= _parts(bias, rows, [f"{module.ours}.bias" for module in merged])
+    return weights
+
+
+def _parts(array: FloatArray, rows: list[int], names: list[str]) -> Weights:
+    return dict(zip(names, np.split(array, np.cumsum(rows)[:-1]), strict=True))
+
+
+def _positions(arrays: ModelArrays, side: str, length: int, width: int) -> FloatArray:
+    """The stored table, or the one that CTranslate2 computes: its positions count from 1."""
+    name = f"{side}/position_encodings/encodings"
+    if name in arrays:
+        return arrays.floats(name, arrays.matrix_shape(name)[0], width)[:length]
+    if width < 4 or width % 2:
+        raise ImporterError(f"CTranslate2 has no positions for a width of {width}.")
+    return halves(length, width, denominator=width // 2 - 1, start=1)
 
 
 def is_ctranslate2(path: Path) -> bool:

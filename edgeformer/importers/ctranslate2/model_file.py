@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.archive import MAX_ARRAYS, Reader, begins, open_binary
+from edgeformer.importers.archive import MAX_ARRAYS, BinaryReader, begins, open_binary
 
 VERSIONS = range(1, 7)
 MAX_RANK = 8
@@ -36,16 +36,16 @@ CHUNK = 1 << 16
 Array = NDArray[Any]
 
 
-class _Type(NamedTuple):
+class _ArrayType(NamedTuple):
     stored: str
     """As numpy names it."""
     read: type[np.generic]
     """Type of the array in memory."""
 
 
-_FLOAT32, _INT8, _INT16 = _Type("<f4", np.float32), _Type("i1", np.int8), _Type("<i2", np.int16)
-_BFLOAT16 = _Type("<u2", np.float32)
-_TYPES = (_FLOAT32, _INT8, _INT16, _Type("<i4", np.int32), _Type("<f2", np.float32), _BFLOAT16)
+_FLOAT32, _INT8, _INT16 = _ArrayType("<f4", np.float32), _ArrayType("i1", np.int8), _ArrayType("<i2", np.int16)
+_BFLOAT16 = _ArrayType("<u2", np.float32)
+_TYPES = (_FLOAT32, _INT8, _INT16, _ArrayType("<i4", np.int32), _ArrayType("<f2", np.float32), _BFLOAT16)
 """By number, from version 4."""
 _TYPES_BY_SIZE = {4: _FLOAT32, 2: _INT16, 1: _INT8}
 """By the size of an item, before."""
@@ -73,7 +73,7 @@ def read_model_file(path: Path) -> ModelFile:
 def is_model_file(path: Path) -> bool:
     """Return whether a file begins as a ``model.bin`` does."""
 
-    def check(reader: Reader) -> bool:
+    def check(reader: BinaryReader) -> bool:
         version = reader.number("<I")
         if version >= 2:
             _string(reader)
@@ -83,7 +83,7 @@ def is_model_file(path: Path) -> bool:
     return begins(path, check)
 
 
-def _parsed(reader: Reader) -> ModelFile:
+def _parsed(reader: BinaryReader) -> ModelFile:
     """Read a whole file.
 
     Raises:
@@ -107,7 +107,7 @@ def _parsed(reader: Reader) -> ModelFile:
     return ModelFile(version, specification, revision, arrays)
 
 
-def _add_aliases(arrays: dict[str, Array], reader: Reader) -> None:
+def _add_aliases(arrays: dict[str, Array], reader: BinaryReader) -> None:
     """Add other names of arrays, and of the scales that belong to them."""
     stored = sum(array.size for array in arrays.values())
     total = stored
@@ -123,7 +123,7 @@ def _add_aliases(arrays: dict[str, Array], reader: Reader) -> None:
             raise ValueError(f"with its aliases, it is more than {MAX_SHARING} times as large as without")
 
 
-def _count(reader: Reader) -> int:
+def _count(reader: BinaryReader) -> int:
     """Number of arrays or aliases that follow."""
     count = reader.number("<I")
     if count > MAX_ARRAYS:
@@ -131,14 +131,14 @@ def _count(reader: Reader) -> int:
     return count
 
 
-def _string(reader: Reader) -> str:
+def _string(reader: BinaryReader) -> str:
     data = reader.take(reader.number("<H"))
     if data.find(b"\0") != len(data) - 1:
         raise ValueError("it has a name that does not end with a zero byte")
     return data[:-1].decode("utf-8")  # raises a kind of ValueError
 
 
-def _array(reader: Reader, name: str, version: int) -> Array:
+def _array(reader: BinaryReader, name: str, version: int) -> Array:
     rank = reader.number("<B")
     if rank > MAX_RANK:
         raise ValueError(f"its array `{name}` has {rank} axes")

@@ -13,19 +13,16 @@ from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import MAX_TEXT, read_bytes, read_json
 from edgeformer.importers.ctranslate2.model_file import Array
 from edgeformer.importers.languages import M2M, MARIAN, MBART, NLLB, codes, with_tags
-from edgeformer.importers.tokenizers import TextFiles, Vocabularies, side_of, start_token, text_tokenizer
-from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE, TextFormat
+from edgeformer.importers.tokenizers import TextFiles, TokenizerPair, side_of, start_token, text_format, text_tokenizer
+from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE
 
 
-def find_files(
-    folder: Path, pieces: tuple[Path, Path] | None = None, languages: tuple[str, str] | None = None
-) -> TextFiles:
+def find_files(folder: Path, pieces: tuple[Path, Path] | None = None) -> TextFiles:
     """Find vocabularies, and the SentencePiece models beside them.
 
     Args:
         folder: folder of the model.
-        pieces: SentencePiece models, if they are elsewhere; BPE codes, if there are languages.
-        languages: codes of both languages.
+        pieces: SentencePiece models, if they are elsewhere.
     """
     shared = _vocabulary_file(folder, "shared")
     source, target = shared or _vocabulary_file(folder, "source"), shared or _vocabulary_file(folder, "target")
@@ -35,7 +32,7 @@ def find_files(
         raise ImporterError(
             f"`{folder}` has no `shared_vocabulary.json`, nor a vocabulary each for the source and the target."
         )
-    return TextFiles((source, target), pieces or _piece_files(folder), languages)
+    return TextFiles((source, target), pieces or _piece_files(folder))
 
 
 def _vocabulary_file(folder: Path, name: str) -> Path | None:
@@ -58,8 +55,8 @@ def _piece_files(folder: Path) -> tuple[Path, Path] | None:
 
 
 def read_vocabularies(
-    files: TextFiles, settings: Settings, rows: tuple[int, int], *, shared: bool, zero_start: bool
-) -> Vocabularies:
+    files: TextFiles, settings: ModelSettings, rows: tuple[int, int], *, shared: bool, zero_start: bool
+) -> TokenizerPair:
     """Read both vocabularies, and append what the model has no entries for.
 
     Args:
@@ -85,32 +82,26 @@ def read_vocabularies(
         start = settings.unk_token  # which CTranslate2 takes for any token that it does not know
     special = list(dict.fromkeys((settings.unk_token, settings.eos_token, start)))
     added = [tuple(token for token in special if token not in side) for side in (source, target)]
-    text, notes = _text_format(settings, start, source, zero_start=zero_start)
+    around, notes = _around_text(settings, start, source, zero_start=zero_start)
+    text = text_format(
+        pad=settings.eos_token,
+        unk=settings.unk_token,
+        bos=start,
+        eos=settings.eos_token,
+        suppress=added[1],
+        **around,
+    )
     entries = [[*side, *extra] for side, extra in zip((source, target), added, strict=True)]
     contents = [
         text_tokenizer(
             {token: index for index, token in enumerate(side)},
             [*special, *text.languages.values()],
             settings.unk_token,
-            pieces=pieces,
-            language=language,
+            pieces,
         )
-        for side, (_, pieces, language) in zip(entries, files.sides(), strict=True)
+        for side, (_, pieces) in zip(entries, files.sides(), strict=True)
     ]
-    text = checked(replace(text, suppress=added[1]))
-    return Vocabularies(contents[0], contents[1], (len(entries[0]), len(entries[1])), text, notes)
-
-
-def checked(text: TextFormat) -> TextFormat:
-    """Check names that come from files against the limits on names.
-
-    Raises:
-        ImporterError: one is too long, or has control characters.
-    """
-    try:
-        return msgspec.convert(msgspec.to_builtins(text), TextFormat)
-    except msgspec.ValidationError as error:
-        raise ImporterError(f"A special token or a language has a name that is not supported: {error}.") from None
+    return TokenizerPair(contents[0], contents[1], (len(entries[0]), len(entries[1])), text, notes)
 
 
 def read_tokens(file: Path) -> list[str]:
@@ -142,44 +133,34 @@ def _sized(tokens: list[str], file: Path, rows: int, unk_token: str) -> list[str
     return [token if first[token] == index else f"<unused {index}>" for index, token in enumerate(tokens)]
 
 
-def _text_format(
-    settings: Settings, start: str, source: Sequence[str], *, zero_start: bool
-) -> tuple[TextFormat, tuple[str, ...]]:
-    """Find the tokens around those of a text.
+def _around_text(
+    settings: ModelSettings, start: str, source: Sequence[str], *, zero_start: bool
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Find the tokens around those of a text, as fields of a text format, and notes.
 
     Models converted from the library ``transformers`` leave it to the caller to add what the library's tokenizers add.
     They are recognized by what they start from: a language's token, a zero vector (Marian), the end token (BART) or a
     padding token (T5, Pegasus).
     """
-    eos, unk = settings.eos_token, settings.unk_token
-    text = TextFormat(pad=eos, unk=unk, bos=start, eos=eos, suppress=(), source_suffix=())
-    if tokens := codes(source, MARIAN):
-        text = replace(text, source_prefix=(TARGET_LANGUAGE,), languages=with_tags(tokens))
+    eos, own, assumed = settings.eos_token, with_tags(codes(source, MARIAN)), ""
+    prefix: tuple[str, ...] = (TARGET_LANGUAGE,) if own else ()
+    fields: dict[str, Any] = {"source_prefix": prefix, "source_suffix": (eos,), "languages": own}
     if settings.add_source_bos or settings.add_source_eos:
-        prefix, suffix = (token if token in source else unk for token in (settings.bos_token, eos))
-        return replace(
-            text,
-            source_prefix=(prefix,) * settings.add_source_bos + text.source_prefix,
-            source_suffix=(suffix,) * settings.add_source_eos,
-        ), ()
-    languages = _languages(source)
-    if languages and start == eos:
-        text = replace(
-            text,
-            source_prefix=(SOURCE_LANGUAGE,),
-            source_suffix=(eos,),
-            target_prefix=(TARGET_LANGUAGE,),
-            languages=languages,
-        )
-        note = f"Sources are assumed to begin with the token of their language and to end with `{eos}`."
+        first, last = (token if token in source else settings.unk_token for token in (settings.bos_token, eos))
+        fields["source_prefix"] = (first,) * settings.add_source_bos + prefix
+        fields["source_suffix"] = (last,) * settings.add_source_eos
+    elif start == eos and (languages := _languages(source)):
+        fields |= {"source_prefix": (SOURCE_LANGUAGE,), "target_prefix": (TARGET_LANGUAGE,), "languages": languages}
+        assumed = f"begin with the token of their language and to end with `{eos}`"
     elif zero_start or start == "<pad>":
-        text, note = replace(text, source_suffix=(eos,)), f"Sources are assumed to end with `{eos}`."
+        assumed = f"end with `{eos}`"
     elif start == eos:
-        text = replace(text, source_prefix=(settings.bos_token,), source_suffix=(eos,))
-        note = f"Sources are assumed to begin with `{settings.bos_token}` and to end with `{eos}`."
+        fields["source_prefix"] = (settings.bos_token,)
+        assumed = f"begin with `{settings.bos_token}` and to end with `{eos}`"
     else:
-        return text, ()
-    return text, (f"The model does not state which tokens surround a source. {note}",)
+        fields["source_suffix"] = ()
+    note = f"The model does not state which tokens surround a source. Sources are assumed to {assumed}."
+    return fields, (note,) if assumed else ()
 
 
 def _languages(tokens: Sequence[str]) -> dict[str, str]:
@@ -188,7 +169,7 @@ def _languages(tokens: Sequence[str]) -> dict[str, str]:
     return next((languages for languages in found if len(languages) > 1), {})
 
 
-class Settings(msgspec.Struct, frozen=True):
+class ModelSettings(msgspec.Struct, frozen=True):
     """The fields of ``config.json`` that matter, with CTranslate2's own defaults."""
 
     unk_token: str = "<unk>"
@@ -202,17 +183,17 @@ class Settings(msgspec.Struct, frozen=True):
     """``None`` is 1e-5, or 1e-6 for RMSNorm."""
 
 
-def read_settings(folder: Path, arrays: dict[str, Array], version: int) -> Settings:
+def read_settings(folder: Path, arrays: dict[str, Array], version: int) -> ModelSettings:
     """Read the settings of a model from its folder or, before version 6 of the file, from its arrays.
 
     The arrays lose what are settings.
     """
     path = folder / "config.json"
-    settings = read_json(path, Settings) if path.is_file() else Settings()
+    settings = read_json(path, ModelSettings) if path.is_file() else ModelSettings()
     return settings if version >= 6 else _from_arrays(arrays, settings)
 
 
-def _from_arrays(arrays: dict[str, Array], settings: Settings) -> Settings:
+def _from_arrays(arrays: dict[str, Array], settings: ModelSettings) -> ModelSettings:
     names = ("unk_token", "bos_token", "eos_token")
     tokens = {name: _text(name, arrays.pop(name)) for name in names if name in arrays}
     settings = replace(settings, **tokens)

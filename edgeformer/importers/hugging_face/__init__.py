@@ -1,5 +1,5 @@
 """Model folders as Hugging Face's ``transformers`` saves them."""
 
-from edgeformer.importers.hugging_face.read import HUGGING_FACE
+from edgeformer.importers.hugging_face.importer import HUGGING_FACE
 
 __all__ = ["HUGGING_FACE"]

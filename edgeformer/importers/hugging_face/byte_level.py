@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_bytes, read_json
-from edgeformer.importers.hugging_face.entries import Side, names_of, padded, read_ids
-from edgeformer.importers.hugging_face.folder import Folder, Tree
+from edgeformer.importers.hugging_face.entries import SideVocabulary, names_of, padded, read_ids
+from edgeformer.importers.hugging_face.model_folder import JsonObject, ModelFolder
 from edgeformer_runtime.limits import MAX_ADDED_TOKENS
 
 MAX_MERGES = 32 << 20
@@ -20,7 +20,7 @@ BYT5_SPECIAL = ("<pad>", "</s>", "<unk>")
 """First entries of ByT5's vocabulary; bytes follow."""
 
 
-def byte_level_side(folder: Folder, rows: int, special: Sequence[str]) -> Side:
+def byte_level_side(folder: ModelFolder, rows: int, special: Sequence[str]) -> SideVocabulary:
     """Convert a byte-level BPE, from ``vocab.json`` and ``merges.txt`` or from ``tokenizer.json``.
 
     ``rows`` is the number of entries of the embedding, and no text is encoded to ``special`` ones.
@@ -36,7 +36,7 @@ def byte_level_side(folder: Folder, rows: int, special: Sequence[str]) -> Side:
     return _byte_side(padded(ids, rows), pairs, special, regex=True, prefix_space=prefix_space)
 
 
-def byt5_side(rows: int) -> Side:
+def byt5_side(rows: int) -> SideVocabulary:
     """Make the tokenizer of ByT5, which has no files."""
     first = len(BYT5_SPECIAL)
     ids = {name: index for index, name in enumerate(BYT5_SPECIAL)}
@@ -54,7 +54,7 @@ def _byte_side(
     *,
     regex: bool,
     prefix_space: bool,
-) -> Side:
+) -> SideVocabulary:
     if missing := [character for character in _byte_characters() if character not in ids]:
         raise ImporterError(f"The vocabulary lacks {len(missing)} of 256 bytes; it is not a byte-level one.")
     try:
@@ -65,7 +65,7 @@ def _byte_side(
     tokenizer.decoder = decoders.ByteLevel()
     names = [*special, *(name for name in ids if name.startswith("<unused "))]
     tokenizer.add_special_tokens([name for name in names if name in ids][:MAX_ADDED_TOKENS])
-    return Side(tokenizer.to_str(), names_of(ids))
+    return SideVocabulary(tokenizer.to_str(), names_of(ids))
 
 
 def _read_merges(file: Path) -> list[tuple[str, str]]:
@@ -86,7 +86,7 @@ def _pair(parts: Any, file: Path) -> tuple[str, str]:
 
 def _from_tokenizer(file: Path) -> tuple[dict[str, int], list[tuple[str, str]]]:
     """Vocabulary and merges of a ``tokenizer.json`` of this kind."""
-    tree = read_json(file, Tree)
+    tree = read_json(file, JsonObject)
     model, splitter = tree.get("model"), tree.get("pre_tokenizer")
     is_byte_level = isinstance(splitter, dict) and splitter.get("type") == "ByteLevel"
     if not isinstance(model, dict) or model.get("type") != "BPE" or not is_byte_level or tree.get("normalizer"):

@@ -6,7 +6,7 @@ Files are safetensors, or pickles of nothing but tensors.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ import msgspec
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import MAX_ARRAYS, read_json
-from edgeformer.importers.hugging_face.folder import Folder
+from edgeformer.importers.hugging_face.model_folder import ModelFolder
 from edgeformer.importers.layout import modules, tied_tables
 from edgeformer.importers.model import FloatArray, Weights
 from edgeformer.importers.registry import advice
@@ -144,15 +144,15 @@ class Checkpoint:
         return self.take(name, shape)
 
 
-def open_checkpoint(folder: Folder) -> Checkpoint:
+def open_checkpoint(folder: ModelFolder) -> Checkpoint:
     """Find the weights of a folder; safetensors are preferred."""
     for name, load in ((SAFE, _safe_tensors), (PICKLED, _pickled_tensors)):
         files = _files(folder, name)
         if not files:
             continue
         tensors: dict[str, Callable[[], torch.Tensor]] = {}
-        for file in files:
-            for key, read in load(file).items():
+        for file, read_each in zip(files, load(files), strict=True):
+            for key, read in read_each.items():
                 if key in tensors or len(tensors) >= MAX_ARRAYS:
                     raise ImporterError(
                         f"`{file}` has the weight `{key[:80]}` again, or more weights than a model has."
@@ -168,7 +168,7 @@ def has_weights(path: Path) -> bool:
     return any((path / f"{name}{end}").is_file() for name in (SAFE, PICKLED) for end in ("", ".index.json"))
 
 
-def _files(folder: Folder, name: str) -> list[Path]:
+def _files(folder: ModelFolder, name: str) -> list[Path]:
     """The file, or the parts that an index lists; empty if there is neither."""
     if (folder.path / name).is_file():
         return [folder.path / name]
@@ -186,17 +186,19 @@ def _files(folder: Folder, name: str) -> list[Path]:
     return files
 
 
-def _safe_tensors(file: Path) -> dict[str, Callable[[], torch.Tensor]]:
+def _safe_tensors(files: Sequence[Path]) -> Iterator[dict[str, Callable[[], torch.Tensor]]]:
     from safetensors import SafetensorError, safe_open
 
-    try:
-        opened: Any = safe_open(file, framework="pt")
-        return {name: partial(opened.get_tensor, name) for name in opened.keys()}  # noqa: SIM118  # not a mapping
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ImporterError(f"`{file}` is damaged: {describe(error)}. Download it again.") from None
+    for file in files:
+        try:
+            opened: Any = safe_open(file, framework="pt")
+            yield {name: partial(opened.get_tensor, name) for name in opened.keys()}  # noqa: SIM118  # not a mapping
+        except (SafetensorError, OSError, ValueError) as error:
+            raise ImporterError(f"`{file}` is damaged: {describe(error)}. Download it again.") from None
 
 
-def _pickled_tensors(file: Path) -> dict[str, Callable[[], torch.Tensor]]:
-    from edgeformer.importers.hugging_face.pickled import read_pickled  # imports torch
+def _pickled_tensors(files: Sequence[Path]) -> Iterator[dict[str, Callable[[], torch.Tensor]]]:
+    from edgeformer.importers.pickled import read_pickled  # imports torch
 
-    return {name: tensor.detach for name, tensor in read_pickled(file).items()}
+    for tensors in read_pickled(files):
+        yield {name: tensor.detach for name, tensor in tensors.items()}

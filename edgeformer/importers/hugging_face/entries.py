@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_json
+from edgeformer.importers.hugging_face.model_folder import ModelFolder
+from edgeformer.importers.languages import M2M, codes
 from edgeformer.importers.tokenizers import sentencepiece_tokenizer
-from edgeformer.importers.tokenizers.model_file import SentencePieceModel
+from edgeformer.importers.tokenizers.sentencepiece_model import SentencePieceModel
 
+EOS, UNK, PAD, BOS = "</s>", "<unk>", "<pad>", "<s>"
 MAX_UNUSED = 1024
 """Rows of an embedding beyond the vocabulary; tables are padded to a multiple of some number."""
 
 
 @dataclass(frozen=True)
-class Side:
+class SideVocabulary:
     """Tokenizer of the source or the target."""
 
     content: str | bytes
@@ -26,11 +30,11 @@ class Side:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Vocabulary:
+class ModelVocabulary:
     """Both tokenizers, and what the model expects around a text."""
 
-    source: Side
-    target: Side
+    source: SideVocabulary
+    target: SideVocabulary
     unk: str
     """The unknown token."""
     prefix: tuple[str, ...] = ()
@@ -96,7 +100,7 @@ def names_of(ids: Mapping[str, int]) -> list[str]:
 
 def sentencepiece_side(
     model: SentencePieceModel, ids: Mapping[str, int], rows: int, special: Iterable[str], unk: str
-) -> Side:
+) -> SideVocabulary:
     """Convert a SentencePiece model whose pieces have other ids, for an embedding of ``rows`` entries.
 
     ``special`` entries are those that no text is encoded to, and ``unk`` is the unknown token.
@@ -106,4 +110,22 @@ def sentencepiece_side(
     ids = padded(ids, rows)
     special = [name for name in dict.fromkeys(special) if name in ids]
     special += [name for name in ids if name.startswith("<unused ")]
-    return Side(sentencepiece_tokenizer(model, ids=ids, special_tokens=special, unk_token=unk), names_of(ids))
+    return SideVocabulary(sentencepiece_tokenizer(model, ids=ids, special_tokens=special, unk_token=unk), names_of(ids))
+
+
+def multilingual_side(
+    folder: ModelFolder, model: SentencePieceModel, ids: Mapping[str, int], rows: int, pattern: re.Pattern[str]
+) -> tuple[SideVocabulary, dict[str, str]]:
+    """A vocabulary to which languages are added, and their tokens by code, which is the group of the pattern."""
+    added = folder.added_tokens()
+    languages = {name: index for name, index in added.items() if pattern.fullmatch(name)}
+    others = {name: index for name, index in added.items() if name == "<mask>" and pattern is not M2M}
+    ids = with_added(ids, [*languages.items(), *others.items()])
+    tokens = codes(names_of(ids), pattern)
+    if not tokens:
+        raise ImporterError(
+            f"`{folder.path}` does not list the languages of the model; download tokenizer_config.json and "
+            "special_tokens_map.json."
+        )
+    side = sentencepiece_side(model, ids, rows, [BOS, PAD, EOS, UNK, *others, *tokens.values()], UNK)
+    return side, tokens

@@ -43,7 +43,7 @@ class GenerationConfig(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Search:
+class SearchSettings:
     """How a model's outputs are searched for. Tokens are ids of the target vocabulary."""
 
     start: int
@@ -64,7 +64,7 @@ class Search:
     notes: tuple[str, ...] = field(default=())
 
 
-def read_search(config: Mapping[str, Any], generation: Mapping[str, Any], rows: int) -> Search:
+def read_search(config: Mapping[str, Any], generation: Mapping[str, Any], rows: int) -> SearchSettings:
     """Read search settings for ``rows`` target tokens; those that ``generation`` lacks are in ``config.json``."""
 
     def token(name: str) -> int | None:
@@ -91,7 +91,7 @@ def read_search(config: Mapping[str, Any], generation: Mapping[str, Any], rows: 
     max_steps = settings.max_new_tokens
     if max_steps is None and settings.max_length is not None:
         max_steps = max(1, settings.max_length - 1)
-    return Search(
+    return SearchSettings(
         start=start,
         end=end,
         pad=pad,

@@ -1,5 +1,5 @@
 """Marian's models, Bergamot's among them."""
 
-from edgeformer.importers.marian.model import BERGAMOT, MARIAN
+from edgeformer.importers.marian.importer import BERGAMOT, MARIAN
 
 __all__ = ["BERGAMOT", "MARIAN"]

@@ -1,9 +1,13 @@
-"""Marian's binary models (``.bin``), Bergamot's with 8-bit weights among them.
+"""Binary files (``.bin``): Marian's models, Bergamot's with 8-bit weights among them, and Bergamot's shortlists.
 
-Layout, little-endian: version (1) and number n of items, both u64; n headers of four u64 (length of the name with its
-NUL, type, number of axes, size of the data); n names; the axes of each item as i32; a u64 number of padding bytes, and
-these; then the data of each item. An 8-bit matrix is stored as ``(out, in)``, although its axes say ``(in, out)``; an
-8-bit embedding as its axes say. A factor follows its integers: ``integer = round(weight * factor)``.
+Layout of a model, little-endian: version (1) and number n of items, both u64; n headers of four u64 (length of the name
+with its NUL, type, number of axes, size of the data); n names; the axes of each item as i32; a u64 number of padding
+bytes, and these; then the data of each item. An 8-bit matrix is stored as ``(out, in)``, although its axes say ``(in,
+out)``; an 8-bit embedding as its axes say. A factor follows its integers: ``integer = round(weight * factor)``.
+
+Layout of a lexical shortlist (``lex.*.bin``), which says which target tokens each source token may become: six u64
+(magic number, checksum, number of frequent tokens, number of best translations, number of offsets, number of list
+entries); the offsets as u64; the entries as u32, sorted within a list.
 """
 
 from __future__ import annotations
@@ -17,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.archive import Reader, begins, open_binary
+from edgeformer.importers.archive import BinaryReader, begins, open_binary
+from edgeformer.importers.model import Shortlist
 
 VERSION = 1
 MAX_ITEMS, MAX_NAME, MAX_AXES = 100_000, 4096, 8
@@ -26,6 +31,8 @@ FLOAT32, FLOAT16 = 0x404, 0x402
 INT8_TYPES = {0x4101: "intgemm8", 0x10001: "intgemm8"}
 PLAIN_TYPES = {FLOAT32: "<f4", FLOAT16: "<f2", 0x101: "<i1", 0x102: "<i2", 0x104: "<i4", 0x201: "<u1", 0x204: "<u4"}
 EMBEDDINGS = ("Wemb", "encoder_Wemb", "decoder_Wemb")
+SHORTLIST_MAGIC = 0xF11A48D5013417F5
+SHORTLIST_HEADER = struct.Struct("<6Q")
 
 
 @dataclass(frozen=True)
@@ -43,13 +50,13 @@ class QuantizedMatrix:
         return self.integers.astype(np.float32) / np.float32(self.factor)
 
 
-Item = NDArray[Any] | QuantizedMatrix
+MarianItem = NDArray[Any] | QuantizedMatrix
 
 
 def is_marian_binary(path: Path) -> bool:
     """Return whether a file begins like a binary model."""
 
-    def check(reader: Reader) -> bool:
+    def check(reader: BinaryReader) -> bool:
         version, count, name, kind, axes, _ = reader.numbers("<6Q")
         header_fits = 0 < name <= MAX_NAME and kind < 2**20 and axes <= MAX_AXES
         return version == VERSION and 0 < count <= MAX_ITEMS and header_fits
@@ -57,7 +64,7 @@ def is_marian_binary(path: Path) -> bool:
     return begins(path, check)
 
 
-def read_binary(path: Path) -> dict[str, Item]:
+def read_binary(path: Path) -> dict[str, MarianItem]:
     """Read a binary model."""
     with open_binary(path) as reader:
         version, count = reader.numbers("<2Q")
@@ -77,7 +84,7 @@ def read_binary(path: Path) -> dict[str, Item]:
         }
 
 
-def _item(name: str, kind: int, shape: tuple[int, ...], data: bytes) -> Item:
+def _item(name: str, kind: int, shape: tuple[int, ...], data: bytes) -> MarianItem:
     if any(axis < 0 for axis in shape):
         raise ValueError(f"`{name}` has negative axes")
     count = int(np.prod(shape, dtype=object)) if shape else 1
@@ -96,3 +103,24 @@ def _item(name: str, kind: int, shape: tuple[int, ...], data: bytes) -> Item:
     if len(data) < count * dtype.itemsize:
         raise ValueError(f"`{name}` has the wrong size")
     return np.frombuffer(data, dtype, count).reshape(shape)
+
+
+def is_shortlist(path: Path) -> bool:
+    """Return whether a file begins like a binary shortlist."""
+    return begins(path, lambda reader: reader.number("<Q") == SHORTLIST_MAGIC)
+
+
+def read_shortlist(path: Path, source_vocab_size: int, target_vocab_size: int) -> Shortlist:
+    """Read a binary shortlist for vocabularies of these sizes."""
+    with open_binary(path) as reader:
+        magic, _, frequent, _, offset_count, token_count = reader.numbers(SHORTLIST_HEADER.format)
+        if magic != SHORTLIST_MAGIC or reader.remaining != 8 * offset_count + 4 * token_count:
+            raise ValueError("its size is not that of its lists")
+        offsets = np.frombuffer(reader.take(8 * offset_count), "<u8")
+        tokens = np.frombuffer(reader.take(4 * token_count), "<u4")
+        is_known = frequent <= target_vocab_size and np.all(tokens < target_vocab_size)
+        if offset_count != source_vocab_size + 1 or not is_known:
+            raise ImporterError(f"Shortlist `{path}` is for other vocabularies than the model's.")
+        if offsets[0] != 0 or offsets[-1] != token_count or np.any(offsets[1:] < offsets[:-1]):
+            raise ValueError("its lists overlap")
+    return Shortlist(frequent, offsets.astype(np.int64), tokens.astype(np.int32))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,16 +10,15 @@ from typing import Any
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import MAX_YAML, open_zip, read_bytes, refuse_pointer
-from edgeformer.importers.languages import stated_tag
+from edgeformer.importers.marian.binary import is_shortlist
 from edgeformer.importers.marian.options import OPTIONS, read_yaml
-from edgeformer.importers.marian.shortlist import is_shortlist
-from edgeformer.importers.registry import Given
+from edgeformer.importers.registry import ImportOverrides
 from edgeformer.importers.tokenizers import TextFiles, side_of
 from edgeformer_runtime.bundle.generation import Generation
 
 
 @dataclass(frozen=True)
-class Files:
+class MarianFiles:
     """The files of a model."""
 
     model: Path
@@ -60,14 +58,14 @@ def has_options(file: Path) -> bool:
         return False
 
 
-def find_files(path: Path, is_model: Callable[[Path], bool], suffix: str, given: Given) -> Files:
+def find_files(path: Path, is_model: Callable[[Path], bool], suffix: str, overrides: ImportOverrides) -> MarianFiles:
     """Find the model, its vocabularies and the decoder's configuration.
 
     Args:
         path: the model, or the folder it is in.
         is_model: judges a file with the suffix of models by its content.
         suffix: the suffix.
-        given: tokenizers, if they are elsewhere, and languages.
+        overrides: tokenizers, if they are elsewhere.
     """
     folder = path if path.is_dir() else path.parent
     patterns = f"{glob.escape(path.name)}.decoder.yml", "*decoder.yml", "config*.yml"
@@ -82,16 +80,20 @@ def find_files(path: Path, is_model: Callable[[Path], bool], suffix: str, given:
         found = vocabularies[0], vocabularies[1]
     else:
         found = _vocabularies(folder)
-    pieces, languages = None, None
+    pieces = None
     if ".spm" not in {file.suffix for file in found}:
-        pieces = given.pieces or _sides(folder, "spm")
-        if pieces is None and (pieces := _sides(folder, "bpe")):
-            languages = moses_languages(folder, given)
+        pieces = overrides.pieces or _sides(folder, "spm")
+        if pieces is None and _sides(folder, "bpe"):
+            raise ImporterError(
+                f"`{folder}` has BPE codes of subword-nmt for text that Moses' scripts split, which are not supported; "
+                "import a later release, with source.spm, or convert this one with `ct2-opus-mt-converter` and run it "
+                "in CTranslate2."
+            )
     binaries = sorted(folder.glob("*.bin"))
     for file in binaries:
         refuse_pointer(file)  # which could not be told from what is not a shortlist
     lists = [file for file in binaries if is_shortlist(file)]
-    return Files(model, TextFiles(found, pieces, languages), lists[0] if len(lists) == 1 else None, settings)
+    return MarianFiles(model, TextFiles(found, pieces), lists[0] if len(lists) == 1 else None, settings)
 
 
 def _sides(folder: Path, suffix: str) -> tuple[Path, Path] | None:
@@ -137,41 +139,3 @@ def _only(files: Sequence[Path], what: str, folder: Path) -> Path:
         names = ", ".join(file.name for file in files) or "none"
         raise ImporterError(f"`{folder}` must have one {what}, but has {names}; give the file itself.")
     return files[0]
-
-
-SCRIPT, TRUECASER = "preprocess.sh", "source.tcmodel"
-MAX_SCRIPT = 1 << 16
-STEPS = {
-    "replace-unicode-punctuation.perl",
-    "remove-non-printing-char.perl",
-    "normalize-punctuation.perl",
-    "tokenizer.perl",
-    "apply_bpe.py",
-}
-"""Programs that every release with BPE codes calls, in this order."""
-
-
-def moses_languages(folder: Path, given: Given) -> tuple[str, str]:
-    """Return codes of the languages by whose rules Moses' scripts split the text of a release.
-
-    Raises:
-        ImporterError: its text is prepared in another way, or the languages, which no file of it states, are not given.
-    """
-    script = folder / SCRIPT
-    text = read_bytes(script, MAX_SCRIPT).decode("utf-8", "replace") if script.is_file() else ""
-    options = [found.split() for found in re.findall(r"/tokenizer\.perl([^|\n]*)", text)]
-    is_known = set(re.findall(r"[\w-]+\.(?:perl|py)\b", text)) == STEPS
-    if not is_known or not all("-a" in words and "-no-escape" not in words for words in options):
-        raise ImporterError(
-            f"`{folder}` has BPE codes, but no `{SCRIPT}` that prepares text as OPUS-MT's releases do; how it was "
-            "tokenized is not known."
-        )
-    if (truecaser := folder / TRUECASER).is_file() and truecaser.stat().st_size:
-        raise ImporterError(f"`{truecaser}` changes the case of words, which is not supported.")
-    if not given.source_language or not given.target_language:
-        raise ImporterError(
-            "The BPE codes of the model are applied to words that are split by rules for its languages; state them "
-            "with --source-language and --target-language."
-        )
-    source, target = (stated_tag(tag).split("-")[0] for tag in (given.source_language, given.target_language))
-    return source, target

@@ -14,28 +14,28 @@ from edgeformer.importers.archive import MAX_TEXT, read_bytes, read_json
 from edgeformer.importers.languages import MARIAN, codes, with_tags
 from edgeformer.importers.tokenizers import (
     TextFiles,
-    Vocabularies,
+    TokenizerPair,
     sentencepiece_tokenizer,
     start_token,
+    text_format,
     text_tokenizer,
 )
-from edgeformer.importers.tokenizers.model_file import read_model
-from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE, TextFormat
+from edgeformer.importers.tokenizers.sentencepiece_model import read_model
+from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE
 
 EOS_TOKEN, UNK_TOKEN = "</s>", "<unk>"
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL)
 
 
-def read_vocabularies(files: TextFiles) -> Vocabularies:
+def read_vocabularies(files: TextFiles) -> TokenizerPair:
     """Convert the vocabularies, and append the start token to each: Marian's decoder starts from a zero vector."""
     entries = [read_vocabulary(file) for file in files.vocabularies]
     start = start_token({name for ids in entries for name in ids})
     languages = with_tags(codes(entries[0], MARIAN)) if files.pieces is not None else {}
     contents = [
-        _tokenizer(file, ids, start, pieces, language)
-        for ids, (file, pieces, language) in zip(entries, files.sides(), strict=True)
+        _tokenizer(file, ids, start, pieces) for ids, (file, pieces) in zip(entries, files.sides(), strict=True)
     ]
-    text = TextFormat(
+    text = text_format(
         pad=EOS_TOKEN,
         bos=start,
         suppress=(start,),
@@ -43,12 +43,10 @@ def read_vocabularies(files: TextFiles) -> Vocabularies:
         source_prefix=(TARGET_LANGUAGE,) if languages else (),
         languages=languages,
     )
-    return Vocabularies(contents[0], contents[1], (len(entries[0]) + 1, len(entries[1]) + 1), text)
+    return TokenizerPair(contents[0], contents[1], (len(entries[0]) + 1, len(entries[1]) + 1), text)
 
 
-def _tokenizer(
-    file: Path, ids: Mapping[str, int], start: str, pieces: Path | None, language: str | None
-) -> str | bytes:
+def _tokenizer(file: Path, ids: Mapping[str, int], start: str, pieces: Path | None) -> str | bytes:
     """Return a tokenizer's content, with the start token as its last entry."""
     if file.suffix == ".spm":
         return sentencepiece_tokenizer(file, special_tokens=(start,))
@@ -57,7 +55,7 @@ def _tokenizer(
             raise ImporterError(f"Vocabulary `{file}` lacks `{token}`.")
     ids = {**ids, start: max(ids.values()) + 1}
     special = (start, EOS_TOKEN, *codes(ids, MARIAN).values())
-    return text_tokenizer(ids, special, UNK_TOKEN, pieces=pieces, language=language, rules="perl")
+    return text_tokenizer(ids, special, UNK_TOKEN, pieces)
 
 
 def read_vocabulary(file: Path) -> dict[str, int]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.layout import attention, halves, modules
-from edgeformer.importers.marian.binary import Item, QuantizedMatrix
+from edgeformer.importers.layout import MappedModule, attention, halves, modules
+from edgeformer.importers.marian.binary import MarianItem, QuantizedMatrix
 from edgeformer.importers.marian.options import MAX_LENGTH
 from edgeformer.importers.model import FloatArray, Weights
 from edgeformer.quantization import LinearScales
@@ -44,107 +44,75 @@ SSRU_NAMES = {
 }
 
 
-def convert_weights(items: Mapping[str, Item], config: Mapping[str, Any]) -> tuple[Weights, dict[str, LinearScales]]:
-    """Convert arrays from Marian's names and shapes, ``(in, out)`` and ``(1, out)``.
+class MarianWeights:
+    """Converts arrays from Marian's names and shapes, ``(in, out)`` and ``(1, out)``.
 
-    Returns:
-        Weights by the names of parameters, and the scales of the layers that are quantized in the model.
+    Args:
+        items: the arrays.
+        config: section ``[model]`` of the recipe.
     """
-    conversion = _Conversion(items, config)
-    conversion.run()
-    return conversion.weights, conversion.scales
 
-
-class MarianModule(NamedTuple):
-    """A linear layer or a norm."""
-
-    ours: str
-    """Our name."""
-    weight: str
-    """Marian's name of the weight, ``(in, out)``, or of a norm's factors, ``(1, D)``."""
-    bias: str | None
-    """Marian's name of the bias, ``(1, out)``."""
-    is_norm: bool
-
-    @property
-    def activation(self) -> str:
-        """Bergamot's factor of the inputs."""
-        return f"{self.weight}_QuantMultA"
-
-
-def marian_modules(config: Mapping[str, Any]) -> Iterator[MarianModule]:
-    """List the modules that section ``[model]`` of a recipe describes, except for tables and the output projection."""
-    for module in modules(config, SSRU_NAMES if config["family"] == "ssru" else NAMES, first=1):
-        weight, is_norm = module.theirs, len(module.shape) == 1
-        if config["norm"] == "pre" and module.ours.endswith("_residual.norm"):
-            weight += "_pre"
-        bias = weight.replace("_scale", "_bias") if is_norm else weight.replace("_W", "_b")
-        yield MarianModule(module.ours, weight, bias if module.has_bias else None, is_norm)
-
-
-def tables(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return Marian's name of each embedding table of its own; see :func:`marian_modules`."""
-    if config["tied_embeddings"] in {"all", "inputs"}:
-        return {"target_embedding.tokens": "Wemb"}
-    return {"target_embedding.tokens": "decoder_Wemb", "source_embedding.tokens": "encoder_Wemb"}
-
-
-class _Conversion:
-    def __init__(self, items: Mapping[str, Item], config: Mapping[str, Any]) -> None:
-        self.items, self.config = items, config
+    def __init__(self, items: Mapping[str, MarianItem], config: Mapping[str, Any]) -> None:
         self.weights: Weights = {}
+        """Weights by the names of parameters."""
         self.scales: dict[str, LinearScales] = {}
+        """Scales of the layers that are quantized in the model."""
+        self._items, self._config = items, config
+        for module in modules(config, SSRU_NAMES if config["family"] == "ssru" else NAMES, first=1):
+            self._convert(module)
+        self._convert_tables()
+        if config["positions"] != "none":
+            trained, width = config["positions"] == "learned", config["d_model"]
+            positions = self._array("Wpos") if trained else halves(MAX_LENGTH, width, denominator=width // 2 - 1)
+            self.weights["source_embedding.positions"] = self.weights["target_embedding.positions"] = positions
 
-    def run(self) -> None:
-        for module in marian_modules(self.config):
-            weight = self.array(module.weight)
-            self.weights[f"{module.ours}.weight"] = weight.reshape(-1) if module.is_norm else weight.T
-            if not module.is_norm:
-                self.scale(module.ours, module.weight, module.activation)
-            if module.bias is not None:
-                self.weights[f"{module.ours}.bias"] = self.array(module.bias).reshape(-1)
-        self.tables()
-        self.positions()
+    def _convert(self, module: MappedModule) -> None:
+        """Convert a linear layer or a norm."""
+        name, is_norm = module.theirs, len(module.shape) == 1
+        if self._config["norm"] == "pre" and module.ours.endswith("_residual.norm"):
+            name += "_pre"
+        weight = self._array(name)
+        self.weights[f"{module.ours}.weight"] = weight.reshape(-1) if is_norm else weight.T
+        if not is_norm:
+            self._convert_scale(module.ours, name, f"{name}_QuantMultA")
+        if module.has_bias:
+            bias = name.replace("_scale", "_bias") if is_norm else name.replace("_W", "_b")
+            self.weights[f"{module.ours}.bias"] = self._array(bias).reshape(-1)
 
-    def array(self, name: str) -> FloatArray:
-        if name not in self.items:
-            raise ImporterError(f"The model lacks the array `{name}`.")
-        item = self.items[name]
-        return item.values if isinstance(item, QuantizedMatrix) else np.asarray(item, dtype=np.float32)
+    def _convert_tables(self) -> None:
+        """Convert the embeddings and the output projection, which get a row of zeros for the start token."""
+        tying = self._config["tied_embeddings"]
+        if tying in {"all", "inputs"}:
+            embeddings = {"target_embedding.tokens": "Wemb"}
+        else:
+            embeddings = {"target_embedding.tokens": "decoder_Wemb", "source_embedding.tokens": "encoder_Wemb"}
+        for ours, theirs in embeddings.items():
+            is_output = ours.startswith("target") and tying in {"all", "decoder"}
+            self._convert_table(ours, theirs, OUTPUT_ACTIVATION if is_output else "")
+        if tying in {"none", "inputs"}:
+            rows_first = f"{OUTPUT_WEIGHT}t"
+            name = rows_first if rows_first in self._items else OUTPUT_WEIGHT
+            self._convert_table("projection", name, OUTPUT_ACTIVATION)
+        if self._config["output_bias"]:
+            self.weights["projection.bias"] = np.append(self._array(OUTPUT_BIAS), np.float32(0))
 
-    def scale(self, ours: str, weight: str, activation: str) -> None:
-        item = self.items[weight]
+    def _convert_table(self, ours: str, theirs: str, activation: str) -> None:
+        rows = self._array(theirs)
+        rows = rows.T if theirs == OUTPUT_WEIGHT else rows
+        self.weights[f"{ours}.weight"] = np.concatenate((rows, np.zeros((1, rows.shape[1]), np.float32)))
+        self._convert_scale(ours, theirs, activation)
+
+    def _convert_scale(self, ours: str, weight: str, activation: str) -> None:
+        """Convert the factors of a weight and, if they are stated, of the inputs that it is multiplied with."""
+        item = self._items[weight]
         if isinstance(item, QuantizedMatrix):
-            factor = float(self.array(activation).item()) if activation in self.items else None
+            factor = float(self._array(activation).item()) if activation in self._items else None
             if factor is not None and not 0 < factor < np.inf:
                 raise ImporterError(f"`{activation}` is {factor}, not a positive number.")
             self.scales[ours] = LinearScales(weight=1 / item.factor, activation=None if factor is None else 1 / factor)
 
-    def tables(self) -> None:
-        """The embeddings and the output projection, which get a row of zeros for the start token."""
-        tying = self.config["tied_embeddings"]
-        for ours, theirs in tables(self.config).items():
-            is_output = ours.startswith("target") and tying in {"all", "decoder"}
-            self.table(ours, theirs, OUTPUT_ACTIVATION if is_output else "")
-        if tying in {"none", "inputs"}:
-            rows_first = f"{OUTPUT_WEIGHT}t"
-            self.table("projection", rows_first if rows_first in self.items else OUTPUT_WEIGHT, OUTPUT_ACTIVATION)
-        if self.config["output_bias"]:
-            self.weights["projection.bias"] = with_start_row(self.array(OUTPUT_BIAS).reshape(-1, 1)).reshape(-1)
-
-    def table(self, ours: str, theirs: str, activation: str) -> None:
-        rows = self.array(theirs)
-        self.weights[f"{ours}.weight"] = with_start_row(rows.T if theirs == OUTPUT_WEIGHT else rows)
-        self.scale(ours, theirs, activation)
-
-    def positions(self) -> None:
-        config = self.config
-        if config["positions"] != "none":
-            trained, width = config["positions"] == "learned", config["d_model"]
-            positions = self.array("Wpos") if trained else halves(MAX_LENGTH, width, denominator=width // 2 - 1)
-            self.weights["source_embedding.positions"] = self.weights["target_embedding.positions"] = positions
-
-
-def with_start_row(rows: FloatArray) -> FloatArray:
-    """Append the row of the start token, zeros."""
-    return np.concatenate((rows, np.zeros((1, rows.shape[1]), np.float32)))
+    def _array(self, name: str) -> FloatArray:
+        if name not in self._items:
+            raise ImporterError(f"The model lacks the array `{name}`.")
+        item = self._items[name]
+        return item.values if isinstance(item, QuantizedMatrix) else np.asarray(item, dtype=np.float32)

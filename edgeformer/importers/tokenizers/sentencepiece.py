@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeformer.errors import ConfigError, ImporterError
-from edgeformer.importers.tokenizers.model_file import SentencePieceModel, read_model
+from edgeformer.importers.tokenizers.sentencepiece_model import SentencePieceModel, read_model
 from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.tokenizer.sentencepiece_file import with_vocabulary
 

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
+import msgspec
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.tokenizers.moses import moses_tokenizer
 from edgeformer.importers.tokenizers.sentencepiece import sentencepiece_tokenizer
 from edgeformer_runtime.bundle.text_format import TextFormat
 
@@ -27,14 +27,12 @@ class TextFiles:
     vocabularies: tuple[Path, Path]
     """Source and target vocabulary."""
     pieces: tuple[Path, Path] | None = None
-    """SentencePiece models whose pieces the vocabularies give ids to, or BPE codes if there are languages; ``None`` if
-    the vocabularies are SentencePiece models themselves, or text is split at spaces."""
-    languages: tuple[str, str] | None = None
-    """Codes of the languages by whose rules text is split before BPE codes are applied."""
+    """SentencePiece models whose pieces the vocabularies give ids to; ``None`` if the vocabularies are SentencePiece
+    models themselves, or text is split at spaces."""
 
-    def sides(self) -> Iterator[tuple[Path, Path | None, str | None]]:
-        """Vocabulary, pieces and language of the source, and of the target."""
-        return zip(self.vocabularies, self.pieces or (None, None), self.languages or (None, None), strict=True)
+    def sides(self) -> Iterator[tuple[Path, Path | None]]:
+        """Vocabulary and pieces of the source, and of the target."""
+        return zip(self.vocabularies, self.pieces or (None, None), strict=True)
 
     def read(self) -> list[Path]:
         """All files."""
@@ -42,7 +40,7 @@ class TextFiles:
 
 
 @dataclass(frozen=True)
-class Vocabularies:
+class TokenizerPair:
     """Both tokenizers."""
 
     source: str | bytes
@@ -54,6 +52,18 @@ class Vocabularies:
     text: TextFormat
     notes: tuple[str, ...] = ()
     """Assumptions about the text, as sentences."""
+
+
+def text_format(**fields: Any) -> TextFormat:
+    """Name the special tokens, and what is around the tokens of a text; see :class:`TextFormat` for the fields.
+
+    Raises:
+        ImporterError: a name, which may come from a file, is too long, or has control characters.
+    """
+    try:
+        return msgspec.convert(fields, TextFormat)
+    except msgspec.ValidationError as error:
+        raise ImporterError(f"A special token or a language has a name that is not supported: {error}.") from None
 
 
 def side_of(file: Path) -> int | None:
@@ -72,21 +82,16 @@ def text_tokenizer(
     ids: Mapping[str, int],
     special_tokens: Iterable[str],
     unk_token: str,
-    *,
     pieces: Path | None,
-    language: str | None,
-    rules: Literal["sacremoses", "perl"] = "sacremoses",
 ) -> str | bytes:
     """Return the content of a ``tokenizer.json`` or of a SentencePiece model.
 
     Args:
-        ids: the vocabulary, as for :func:`moses_tokenizer`, like all but ``pieces``.
-        pieces: a SentencePiece model, or BPE codes if there is a language; without either, text is split at spaces.
+        ids: the vocabulary, without gaps.
+        special_tokens: entries that no text is encoded to, and that are dropped when decoding.
+        unk_token: the unknown token.
+        pieces: a SentencePiece model; without it, text is split at spaces.
     """
-    if pieces is not None and language is not None:
-        return moses_tokenizer(
-            pieces, ids=ids, special_tokens=special_tokens, unk_token=unk_token, language=language, rules=rules
-        )
     if pieces is not None:
         return sentencepiece_tokenizer(pieces, ids=ids, special_tokens=special_tokens, unk_token=unk_token)
     parts = [name for name in ids if _PART.fullmatch(name)]

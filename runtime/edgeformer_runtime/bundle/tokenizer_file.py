@@ -4,8 +4,7 @@ The library runs whatever a ``tokenizer.json`` describes: regular expressions of
 the text, random dropout. The types below are the components that bundles may use, without nested sequences. A file is
 read as these types, and the library is given what was read, written again, not the file itself.
 
-Files for sacremoses and subword-nmt have a type of their own, :class:`~.moses_file.MosesFile`. SentencePiece models
-(``.spm``) are checked by :mod:`~.sentencepiece_file`.
+SentencePiece models (``.spm``) are checked by :mod:`~.sentencepiece_file`.
 """
 
 # ruff: noqa: D101 - components have the names, and the meaning, that they have in the library.
@@ -31,7 +30,6 @@ from edgeformer_runtime.limits import (
     Text,
 )
 from edgeformer_runtime.tokenizer import Tokenizer, special_tokens
-from edgeformer_runtime.tokenizer.moses_file import is_moses
 from edgeformer_runtime.tokenizer.sentencepiece_file import SUFFIX
 
 _CLITIC = r"['\u2019](?:s|m|d|re|ve|ll)(?![\w'\u2019])"
@@ -229,8 +227,6 @@ def checked_tokenizer(data: bytes) -> str:
     Raises:
         ValueError: a component is not allowed, or exceeds a limit.
     """
-    if is_moses(data):
-        return data.decode("utf-8")  # to read it is to check it
     file = msgspec.json.decode(data, type=TokenizerFile)
     for component in _components(file.pre_tokenizer):
         if isinstance(component, Split) and component.pattern.Regex not in PATTERNS:

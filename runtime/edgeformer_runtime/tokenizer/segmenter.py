@@ -5,8 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from edgeformer_runtime.limits import MAX_TEXT_CHARACTERS
-
 Span = tuple[int, int]
 """Where a part of a text begins and ends, in characters."""
 
@@ -14,8 +12,6 @@ Span = tuple[int, int]
 class Segmenter(ABC):
     """Encodes and decodes text. Subclasses are immutable after construction, thread-safe, and can be pickled."""
 
-    max_characters = MAX_TEXT_CHARACTERS
-    """Length of the longest text that it encodes."""
     size: int
     """Number of entries; their ids are the numbers below it."""
 

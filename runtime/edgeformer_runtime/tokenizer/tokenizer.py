@@ -9,13 +9,11 @@ from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError, InputError, missing_package
-from edgeformer_runtime.tokenizer.moses_file import MosesFile, is_moses
+from edgeformer_runtime.limits import MAX_TEXT_CHARACTERS
 from edgeformer_runtime.tokenizer.segmenter import Segmenter, Span
 from edgeformer_runtime.tokenizer.sentencepiece_file import SUFFIX
 
@@ -93,8 +91,8 @@ class Tokenizer:
             ConfigError: it needs packages that are not installed.
         """
         with _library_errors(f"Tokenizer file `{path}` is damaged"):
-            if isinstance(content, bytes) or is_moses(content):
-                return cls(_segmenter(content, text), text)
+            if isinstance(content, bytes):
+                return cls(_sentencepiece(content, text), text)
             if _OF_SENTENCEPIECE in content:
                 raise BundleError(
                     f"Tokenizer file `{path}` was made from a SentencePiece model by an earlier version; import the "
@@ -179,7 +177,7 @@ class Tokenizer:
             InputError: a text is too long, or not valid Unicode (it contains a lone surrogate).
         """
         for index, text in enumerate(texts):
-            if len(text) > (limit := self._model.max_characters):
+            if len(text) > (limit := MAX_TEXT_CHARACTERS):
                 raise InputError(index, f"has {len(text):,} characters, but may have at most {limit:,}; split it.")
             check_unicode(index, text)
         with _library_errors("The tokenizer cannot encode a text"):
@@ -298,23 +296,17 @@ def _special(text: TextFormat) -> set[str]:
     return {*text.special_tokens, *text.suppress, *text.languages.values()}
 
 
-def _segmenter(content: str | bytes, text: TextFormat) -> Segmenter:
-    """Read a SentencePiece model, or a file for sacremoses and subword-nmt.
+def _sentencepiece(content: bytes, text: TextFormat) -> Segmenter:
+    """Read a SentencePiece model.
 
     Raises:
-        ConfigError: the packages that it needs are not installed.
+        ConfigError: ``sentencepiece`` is not installed.
     """
     try:
-        if isinstance(content, bytes):
-            from edgeformer_runtime.tokenizer.sentencepiece import SentencePiece
-
-            return SentencePiece(content, _special(text), text.unk)
-        from edgeformer_runtime.tokenizer.moses import Moses
-
-        return Moses(msgspec.json.decode(content, type=MosesFile))
+        from edgeformer_runtime.tokenizer.sentencepiece import SentencePiece
     except ModuleNotFoundError as error:
-        extra = "sentencepiece" if isinstance(content, bytes) else "moses"
-        raise ConfigError(missing_package("The model's tokenizer", error.name, extra)) from None
+        raise ConfigError(missing_package("The model's tokenizer", error.name, "sentencepiece")) from None
+    return SentencePiece(content, _special(text), text.unk)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import pytest
 from edgeformer_runtime.text.numbers.formats import base_code
 from edgeformer_runtime.text.surface import finish, lacks_period, period, repaired
 
-regex = pytest.importorskip("regex", reason="the extra `moses` is not installed")
+regex = pytest.importorskip("regex", reason="regex is not installed")
 
 MARKS = [chr(code) for code in range(0x10000) if regex.match(r"\p{Sentence_Terminal}", chr(code))]
 LETTERS = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code)) == "Lo"][::6000]

@@ -178,7 +178,6 @@ function parsed(data: Uint8Array): Record<string, unknown> {
   } catch {
     throw new SchemaProblem("it is not valid JSON");
   }
-  if (file?.kind === "moses") throw new SchemaProblem("it has Moses' rules, which this package does not support");
   const { model, added_tokens: added, truncation, padding, post_processor } = file ?? {};
   const isToken = (token: unknown) =>
     isRecord(token) && Number.isInteger(token.id) && typeof token.content === "string" && token.content !== "";

@@ -6,27 +6,22 @@ output.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
 import traceback
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import repeat
-from pathlib import Path
 
 import msgspec
 
 from edgeformer_runtime.errors import EdgeformerError
+from edgeformer_runtime.process_limits import limit_process
 from edgeformer_runtime.text.block import Block
 from edgeformer_runtime.text.documents.document import Piece
 from edgeformer_runtime.text.documents.files import read_document, translated_once
-
-PR_SET_PDEATHSIG = 1
-"""The operation of Linux's ``prctl`` that has the system send a signal to this process when its parent ends."""
 
 
 class DocumentRequest(msgspec.Struct):
@@ -89,27 +84,6 @@ def _with_origins(pieces: Iterable[Piece], origins: Iterator[Sequence[int]]) -> 
         yield [replace(part, origins=next(origins)) if isinstance(part, Block) else part for part in piece]
 
 
-def limit(memory: int, seconds: int) -> None:
-    """Limit this process, where the system can, and let it end with the server.
-
-    Args:
-        memory: bytes of its address space.
-        seconds: processor time.
-    """
-    with suppress(ModuleNotFoundError):
-        import resource
-
-        limits = {"RLIMIT_AS": memory, "RLIMIT_CPU": seconds, "RLIMIT_FSIZE": 0, "RLIMIT_CORE": 0}
-        for name, value in limits.items():
-            with suppress(OSError, ValueError):  # macOS does not limit address spaces
-                resource.setrlimit(getattr(resource, name), (value, value))
-        os.nice(10)  # so that sentences are translated first
-    with suppress(OSError, AttributeError, TypeError):  # not Linux; there, it ends when it writes its answer
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")  # rather this process than the server
-
-
 def _end_without_memory(unraisable: sys.UnraisableHookArgs) -> None:
     """End this process if a library goes on without memory, with an error for each thing that it has none for."""
     if issubclass(unraisable.exc_type, MemoryError):
@@ -121,7 +95,7 @@ def main(arguments: Sequence[str]) -> None:
     sys.unraisablehook = _end_without_memory
     for number in (signal.SIGINT, signal.SIGTERM):  # may be sent to all processes of a server, which answers first
         signal.signal(number, signal.SIG_IGN)
-    limit(*map(int, arguments))
+    limit_process(*map(int, arguments))
     request = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=DocumentRequest)
     try:
         reply = answer(request)

@@ -8,11 +8,25 @@ from typing import Any
 import msgspec
 
 from edgeformer.errors import ImporterError
+from edgeformer.importers.hugging_face.byte_level import BYT5_SPECIAL, byt5_side
 from edgeformer.importers.hugging_face.checkpoint import MAX_LENGTH, Checkpoint, Rows
+from edgeformer.importers.hugging_face.entries import (
+    EOS,
+    PAD,
+    ModelVocabulary,
+    names_of,
+    padded,
+    sentencepiece_side,
+    with_added,
+)
+from edgeformer.importers.hugging_face.family import ModelFamily
+from edgeformer.importers.hugging_face.model_folder import ModelFolder
 from edgeformer.importers.hugging_face.settings import Share, Size, activation, checked, require, shown
+from edgeformer.importers.languages import MADLAD, codes, with_tags
 from edgeformer.importers.layout import attention
+from edgeformer.importers.tokenizers.sentencepiece_model import SentencePieceModel
+from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE
 
-MODEL_TYPES = ("t5", "mt5", "umt5")
 _LARGER = {"vocab_size": 250_112, "d_ff": 1024, "num_layers": 8, "num_heads": 6, "feed_forward_proj": "gated-gelu"}
 """Defaults of mT5 and UMT5, as far as they differ."""
 
@@ -75,7 +89,7 @@ class T5Config(msgspec.Struct, frozen=True):
 
 
 def read_t5(config: Mapping[str, Any], checkpoint: Checkpoint) -> tuple[dict[str, Any], Rows]:
-    """Convert the weights of one of :data:`MODEL_TYPES`, and return section ``[model]`` of the recipe, and the rows."""
+    """Convert the weights of T5, mT5 or UMT5, and return section ``[model]`` of the recipe, and the rows."""
     model_type = config["model_type"]
     settings = checked(config, T5Config, {} if model_type == "t5" else _LARGER)
     width, rows = settings.d_model, settings.vocab_size
@@ -136,3 +150,51 @@ def _feed_forward(config: Mapping[str, Any], settings: T5Config) -> tuple[str, b
             f"`feed_forward_proj` {shown(stated)} and `dense_act_fn` {shown(other)} of config.json differ."
         )
     return parsed, gated
+
+
+def t5_vocabulary(folder: ModelFolder, rows: Rows) -> ModelVocabulary:
+    """``spiece.model``, whose ids are the model's; for ByT5, bytes."""
+    if folder.tokenizer_class == "ByT5Tokenizer":
+        side = byt5_side(rows[0])
+        _, eos, unk = BYT5_SPECIAL
+        return ModelVocabulary(source=side, target=side, unk=unk, suffix=(eos,))
+    model = folder.pieces("spiece.model", "spm.model", "sentencepiece.model")
+    ids = {name: index for index, name in enumerate(model.pieces)}
+    added = folder.added_tokens()
+    ids = with_added(ids, ((name, index) for name, index in added.items() if index is not None and index < rows[0]))
+    tokens = codes(names_of(padded(ids, rows[0])), MADLAD)
+    is_piece = tokens and added.keys().isdisjoint(tokens.values())
+    before = _before_language(model, next(iter(tokens.values()))) if is_piece else ()
+    special = [PAD, EOS, *(name for name in added if name in ids), *tokens.values()]
+    side = sentencepiece_side(model, ids, rows[0], special, model.unk_piece)
+    return ModelVocabulary(
+        source=side,
+        target=side,
+        unk=model.unk_piece,
+        prefix=(*before, TARGET_LANGUAGE) if tokens else (),
+        suffix=(EOS,),
+        languages=with_tags(tokens),
+        notes=_task_prefixes(folder),
+    )
+
+
+def _before_language(model: SentencePieceModel, token: str) -> tuple[str, ...]:
+    """Pieces before a language token that is itself a piece: the space that SentencePiece adds in front of a text."""
+    from sentencepiece import SentencePieceProcessor
+
+    library = SentencePieceProcessor(model_proto=model.proto.SerializeToString())
+    pieces: list[str] = library.encode(f"{token} a", out_type=str)
+    return tuple(pieces[: pieces.index(token)]) if token in pieces else ()
+
+
+def _task_prefixes(folder: ModelFolder) -> tuple[str, ...]:
+    """A note about the words that T5 expects in front of a text."""
+    tasks = folder.config.get("task_specific_params")
+    prefixes = (
+        [task.get("prefix") for task in tasks.values() if isinstance(task, dict)] if isinstance(tasks, dict) else []
+    )
+    named = ", ".join(f"`{prefix[:60]}`" for prefix in prefixes[:8] if isinstance(prefix, str) and prefix)
+    return (f"The model expects each text to begin with one of {named}.",) if named else ()
+
+
+T5 = ModelFamily(convert=read_t5, vocabulary=t5_vocabulary)

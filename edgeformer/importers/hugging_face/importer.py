@@ -2,81 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import sha256_of
-from edgeformer.importers.hugging_face import bart, t5
-from edgeformer.importers.hugging_face.checkpoint import Checkpoint, Rows, has_weights, open_checkpoint
-from edgeformer.importers.hugging_face.entries import Vocabulary
-from edgeformer.importers.hugging_face.folder import Folder, has_config, open_folder
-from edgeformer.importers.hugging_face.generation import Search, read_search
+from edgeformer.importers.hugging_face.checkpoint import has_weights, open_checkpoint
+from edgeformer.importers.hugging_face.entries import ModelVocabulary
+from edgeformer.importers.hugging_face.families import FAMILIES
+from edgeformer.importers.hugging_face.generation import SearchSettings, read_search
+from edgeformer.importers.hugging_face.model_folder import ModelFolder, has_config, open_folder
 from edgeformer.importers.hugging_face.settings import shown
-from edgeformer.importers.hugging_face.vocabularies import VOCABULARIES
 from edgeformer.importers.languages import tags
 from edgeformer.importers.model import ImportedModel
-from edgeformer.importers.registry import NOTHING, Given, Importer
+from edgeformer.importers.registry import NO_OVERRIDES, Importer, ImportOverrides
+from edgeformer.importers.tokenizers import text_format
 from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE, TextFormat
 
-NETWORKS: Mapping[str, Callable[[Mapping[str, Any], Checkpoint], tuple[dict[str, Any], Rows]]] = {
-    **dict.fromkeys(bart.VARIANTS, bart.read_bart),
-    **dict.fromkeys(t5.MODEL_TYPES, t5.read_t5),
-}
-"""By ``model_type``: what converts the weights and returns section ``[model]``."""
 _HEADS = ("ForConditionalGeneration", "MTModel", "WithLMHeadModel")
 """Ends of the names of classes that write text; others have heads for other tasks."""
 _BARE = {"BartModel", "MBartModel", "M2M100Model", "MarianModel"}
 """Classes whose output layer is tied to the embedding."""
 _FILES = ("vocab.json", "target_vocab.json", "merges.txt", "tokenizer.json")
 _SETTINGS = ("config.json", "generation_config.json", "tokenizer_config.json")
-MARIAN_NOTE = (
-    "Positions are those of the transformers library, which differ slightly from those of the training; an import of "
-    "Marian's own model.npz is exact."
-)
 
 
-def read_folder(path: Path, given: Given = NOTHING) -> ImportedModel:
+def read_folder(path: Path, overrides: ImportOverrides = NO_OVERRIDES) -> ImportedModel:
     """Read a model folder; SentencePiece models that are not in it can be given.
 
     Raises:
         ConfigError: a package of the extra ``import`` is missing.
     """
-    folder = open_folder(path, given.tokenizers)
+    folder = open_folder(path, overrides.tokenizers)
     model_type = folder.config.get("model_type")
-    if not isinstance(model_type, str) or model_type not in NETWORKS:
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise ImporterError(
-            f"`model_type` of config.json is {shown(model_type)}; supported are {', '.join(sorted(NETWORKS))}."
+            f"`model_type` of config.json is {shown(model_type)}; supported are {', '.join(sorted(FAMILIES))}."
         )
     _refuse_unknown(folder.config)
+    family = FAMILIES[model_type]
     checkpoint = open_checkpoint(folder)
-    model, rows = NETWORKS[model_type](folder.config, checkpoint)
-    vocabulary = VOCABULARIES[model_type](folder, rows)
+    model, rows = family.convert(folder.config, checkpoint)
+    vocabulary = family.vocabulary(folder, rows)
     search = read_search(folder.config, folder.generation, rows[1])
     if search.max_steps is not None:
         model["max_target_length"] = min(model["max_target_length"], search.max_steps)
     weights = checkpoint.weights
     if "target_embedding.positions" in weights:
         weights["target_embedding.positions"] = weights["target_embedding.positions"][: model["max_target_length"]]
-    marian = (MARIAN_NOTE,) if model_type == "marian" else ()
     files = [file for name in (*_SETTINGS, *_FILES) if (file := folder.file(name)) is not None]
     return ImportedModel(
         model=model,
         weights=weights,
         source_tokenizer=vocabulary.source.content,
         target_tokenizer=vocabulary.target.content,
-        text=text_format(vocabulary, search),
+        text=surroundings(vocabulary, search),
         generation=search.generation,
         source_language=vocabulary.source_language,
         target_language=vocabulary.target_language or _forced_language(vocabulary, search),
         license=folder.license(),
         hashes=sha256_of([*checkpoint.files, *files, *folder.opened]),
-        notes=(*marian, *vocabulary.notes, *_added_words(folder), *search.notes),
+        notes=(*family.notes, *vocabulary.notes, *_added_words(folder), *search.notes),
     )
 
 
-def text_format(vocabulary: Vocabulary, search: Search) -> TextFormat:
+def surroundings(vocabulary: ModelVocabulary, search: SearchSettings) -> TextFormat:
     """Name special tokens, and what is around the tokens of a text.
 
     Raises:
@@ -95,7 +86,7 @@ def text_format(vocabulary: Vocabulary, search: Search) -> TextFormat:
             f"`eos_token_id` is {search.end}, which is `{names[search.end]}` in the vocabulary, but "
             f"`{vocabulary.suffix[0]}` ends its texts; the tokenizer is that of another model."
         )
-    return TextFormat(
+    return text_format(
         pad=names[search.pad],
         unk=vocabulary.unk,
         bos=names[search.start],
@@ -109,7 +100,7 @@ def text_format(vocabulary: Vocabulary, search: Search) -> TextFormat:
     )
 
 
-def _forced_language(vocabulary: Vocabulary, search: Search) -> str:
+def _forced_language(vocabulary: ModelVocabulary, search: SearchSettings) -> str:
     """Language that outputs begin with by default, as a BCP 47 tag; empty if it is not stated."""
     if not vocabulary.forces_target or search.forced is None:
         return ""
@@ -118,7 +109,7 @@ def _forced_language(vocabulary: Vocabulary, search: Search) -> str:
     return next((code for code in codes if code in tags(code)), codes[0] if codes else "")
 
 
-def _added_words(folder: Folder) -> tuple[str, ...]:
+def _added_words(folder: ModelFolder) -> tuple[str, ...]:
     """A note about tokens that ``transformers`` finds in texts before it divides them into pieces."""
     words = folder.words()
     some = ", ".join(f"`{word[:60]}`" for word in words[:8])

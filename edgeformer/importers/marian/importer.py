@@ -15,14 +15,13 @@ from pathlib import Path
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_npz, sha256_of
-from edgeformer.importers.marian.binary import Item, is_marian_binary, read_binary
-from edgeformer.importers.marian.files import Files, find_files, has_options
+from edgeformer.importers.marian.binary import MarianItem, is_marian_binary, read_binary, read_shortlist
+from edgeformer.importers.marian.files import MarianFiles, find_files, has_options
 from edgeformer.importers.marian.options import model_config, read_options, refuse_unknown
-from edgeformer.importers.marian.shortlist import read_shortlist
 from edgeformer.importers.marian.vocabularies import read_vocabularies
-from edgeformer.importers.marian.weights import convert_weights
+from edgeformer.importers.marian.weights import MarianWeights
 from edgeformer.importers.model import ImportedModel
-from edgeformer.importers.registry import NOTHING, Given, Importer
+from edgeformer.importers.registry import NO_OVERRIDES, Importer, ImportOverrides
 from edgeformer_runtime.bundle.generation import Generation
 
 PRE_NORM_NOTE = (
@@ -34,20 +33,20 @@ _PAIR = re.compile(r"model\.([a-z]{2})([a-z]{2})\.")
 """How the names of Firefox's files begin; those of languages with longer tags do not tell where the first one ends."""
 
 
-def read_marian(path: Path, given: Given = NOTHING) -> ImportedModel:
+def read_marian(path: Path, overrides: ImportOverrides = NO_OVERRIDES) -> ImportedModel:
     """Read a model in Marian's own format.
 
     Args:
         path: the ``.npz`` file, or a folder that has one, with its vocabularies beside it.
-        given: SentencePiece models whose pieces have the ids of the vocabularies, if they are elsewhere; languages.
+        overrides: SentencePiece models whose pieces have the ids of the vocabularies, if they are elsewhere.
     """
-    files = find_files(path, has_options, ".npz", given)
+    files = find_files(path, has_options, ".npz", overrides)
     return _imported(read_npz(files.model), files, files.generation(beam_size=4, normalize=0, max_length_factor=3))
 
 
-def read_bergamot(path: Path, given: Given = NOTHING) -> ImportedModel:
+def read_bergamot(path: Path, overrides: ImportOverrides = NO_OVERRIDES) -> ImportedModel:
     """Read a model in Marian's binary format, a ``.bin`` file; otherwise as :func:`read_marian`."""
-    files = find_files(path, is_marian_binary, ".bin", given)
+    files = find_files(path, is_marian_binary, ".bin", overrides)
     imported = _imported(
         read_binary(files.model), files, files.generation(beam_size=1, normalize=1, max_length_factor=2)
     )
@@ -55,11 +54,12 @@ def read_bergamot(path: Path, given: Given = NOTHING) -> ImportedModel:
     return replace(imported, source_language=pair[1], target_language=pair[2]) if pair else imported
 
 
-def _imported(items: Mapping[str, Item], files: Files, generation: Generation) -> ImportedModel:
+def _imported(items: Mapping[str, MarianItem], files: MarianFiles, generation: Generation) -> ImportedModel:
     options = read_options(items, files.model)
     refuse_unknown(options)
     config = model_config(items, options)
-    weights, scales = convert_weights(items, config)
+    converted = MarianWeights(items, config)
+    weights = converted.weights
     vocabularies = read_vocabularies(files.text)
     for side, vocabulary in zip(("source", "target"), vocabularies.sizes, strict=True):
         rows = len(weights[f"{side}_embedding.tokens.weight"]) if f"{side}_embedding.tokens.weight" in weights else None
@@ -76,7 +76,7 @@ def _imported(items: Mapping[str, Item], files: Files, generation: Generation) -
     return ImportedModel(
         model=config,
         weights=weights,
-        quantization=scales,
+        quantization=converted.scales,
         source_tokenizer=vocabularies.source,
         target_tokenizer=vocabularies.target,
         text=vocabularies.text,

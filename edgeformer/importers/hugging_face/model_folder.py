@@ -9,16 +9,16 @@ from typing import Any
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import parse_yaml, read_json
-from edgeformer.importers.tokenizers.model_file import SentencePieceModel, read_library_file, read_model
+from edgeformer.importers.tokenizers.sentencepiece_model import SentencePieceModel, read_library_file, read_model
 
 MAX_CARD = 1 << 16
 """Bytes of a model card that are searched for the license."""
-Tree = dict[str, Any]
+JsonObject = dict[str, Any]
 """A JSON object."""
 
 
 @dataclass(frozen=True)
-class Folder:
+class ModelFolder:
     """A model folder."""
 
     path: Path
@@ -114,18 +114,18 @@ class Folder:
         return ", ".join(name for name in names if isinstance(name, str))[:200]
 
 
-def open_folder(path: Path, tokenizers: tuple[Path, ...] = ()) -> Folder:
-    """Read the settings of a model folder; see :class:`Folder` for the tokenizers."""
+def open_folder(path: Path, tokenizers: tuple[Path, ...] = ()) -> ModelFolder:
+    """Read the settings of a model folder; see :class:`ModelFolder` for the tokenizers."""
     if not path.is_dir():
         raise ImporterError(f"`{path}` must be a folder with config.json and weights.")
     if not (path / "config.json").is_file():
         raise ImporterError(f"`{path}` lacks config.json, with the architecture of the model.")
-    config = read_json(path / "config.json", Tree)
+    config = read_json(path / "config.json", JsonObject)
     generation = path / "generation_config.json"
-    return Folder(
+    return ModelFolder(
         path,
         config,
-        read_json(generation, Tree) if generation.is_file() else config,
+        read_json(generation, JsonObject) if generation.is_file() else config,
         _optional(path / "tokenizer_config.json"),
         tokenizers,
     )
@@ -135,13 +135,13 @@ def has_config(path: Path) -> bool:
     """Return whether a folder has a ``config.json`` with the type of a model, or a damaged one, which is then named."""
     try:
         file = path / "config.json"
-        return file.is_file() and isinstance(read_json(file, Tree).get("model_type"), str)
+        return file.is_file() and isinstance(read_json(file, JsonObject).get("model_type"), str)
     except ImporterError:
         return True
 
 
 def _optional(file: Path) -> dict[str, Any]:
-    return read_json(file, Tree) if file.is_file() else {}
+    return read_json(file, JsonObject) if file.is_file() else {}
 
 
 def _add(found: dict[str, int | None], entry: Any, index: Any) -> None:
