@@ -8,9 +8,6 @@ from typing import Literal
 
 _MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1"
 _MULTI30K_LICENSE = "none stated; the captioned images are for non-commercial research"
-_SOFTWARE_LICENSE = (
-    "MPL-2.0, attribution: LibreOffice contributors; CC-BY-SA 3.0, attribution: the GNOME Documentation Project"
-)
 _CLDR_LICENSE = "Unicode License v3 (CLDR)"
 _TATOEBA_LICENSE = "CC-BY 2.0 FR, attribution: Tatoeba"
 
@@ -46,13 +43,11 @@ class PinnedFile:
     name: str
     """File name without ``.gz``; a local file may have this suffix or not."""
     url: str
-    """Address to download it from; empty if it must be made."""
+    """Address to download it from."""
     sha256: str
     """SHA-256 of the content after gzip decompression, or of the zip archive itself."""
     member: str = ""
     """Path of the text file inside a zip archive."""
-    advice: str = ""
-    """How to make the file if it has no address."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +76,6 @@ class Corpus:
     """The corpus's own test files; split from ``train`` if empty."""
     target_first: bool = False
     """The files have the target language first."""
-    is_list: bool = False
-    """A list of words, not sentences to measure with: beside other corpora, all of it is for training."""
     tokenized: bool = False
     """The text is already tokenized, so BLEU must not tokenize it again."""
 
@@ -138,26 +131,6 @@ def _tatoeba(
     return from_english, _reversed(from_english)
 
 
-def _software(language: Literal["fr"], *, sha256: str, pairs: int) -> Corpus:
-    """Return the corpus from English."""
-    name = f"software.en-{language}.tsv"
-    advice = (
-        f"make it from Debian's packages with `edgeformer data software {language} *.deb --out DIR/software/{name}` "
-        "(see `edgeformer data software --help`)"
-    )
-    return Corpus(
-        name=f"software-en-{language}",
-        description="Strings and help of LibreOffice 7.4 and GNOME 43; split by source sentence",
-        source_language="en",
-        target_language=language,
-        license=_SOFTWARE_LICENSE,
-        pairs=pairs,
-        origin=f"Debian 12: libreoffice-help-en-us, libreoffice-help-{language}, libreoffice-l10n-{language}, "
-        "gnome-user-docs",
-        train=(PinnedFile(folder="software", name=name, url="", sha256=sha256, advice=advice),),
-    )
-
-
 def _reversed(corpus: Corpus) -> Corpus:
     """The same corpus in the other direction."""
     source, target = corpus.source_language, corpus.target_language
@@ -179,25 +152,12 @@ _DATES = Corpus(
     pairs=60_000,
     origin="generated with Babel from https://cldr.unicode.org",
 )
-_WORDS = replace(
-    _DATES,
-    name="words-en-fr",
-    description="Days, months, countries, languages, currencies, units, numbers in words, dates, greetings; generated",
-    pairs=9_391,
-    is_list=True,
-)
-
-_SOFTWARE_FR = _software("fr", sha256="5dc837e0d2e1a322efe50573a2ac649944dccfbc9d0e73141bc4dd99620383bb", pairs=59_436)
 
 CORPORA = MappingProxyType(
     {
         corpus.name: corpus
         for corpus in (
             _DATES,
-            _WORDS,
-            _reversed(_WORDS),
-            _SOFTWARE_FR,
-            _reversed(_SOFTWARE_FR),
             _multi30k("de", tokenized=False),
             _multi30k("de", tokenized=True),
             _multi30k("fr", tokenized=False),

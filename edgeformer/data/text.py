@@ -73,10 +73,6 @@ class TextPairs:
         """Those of the pairs that meet a condition."""
         return self.where(np.fromiter(map(condition, self), np.bool_, len(self)))
 
-    def map(self, change: Callable[[Pair], Pair]) -> TextPairs:
-        """All pairs, changed."""
-        return TextPairs(lambda: map(change, self.read()), self.kept)
-
 
 def read_pairs(files: Sequence[str | Path]) -> list[Pair]:
     """Read parallel text as a whole; see :func:`iterate_pairs`."""

@@ -13,9 +13,8 @@ from lightning_fabric import Fabric
 from rich.console import Console
 
 from edgeformer.config import Recipe, with_warmup
-from edgeformer.data.augment.load import load_with_copies
 from edgeformer.data.batches import BatchStream, EncodedPairs, evenly_spaced
-from edgeformer.data.corpora import ParallelCorpus
+from edgeformer.data.corpora import ParallelCorpus, load_corpus
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import CheckpointError, ConfigError, TrainingError
 from edgeformer.families import is_shipped, model_config
@@ -124,7 +123,7 @@ def train(
         torch.set_num_threads(recipe.train.threads)
 
     fabric = launch(recipe.train)
-    corpus = load_with_copies(recipe, data_dir) if is_first else None  # the others map its token ids
+    corpus = load_corpus(recipe.data, data_dir) if is_first else None  # the others map its token ids
     if corpus is not None:
         run = run or _create(out, recipe, corpus, console, init, export_check=export_check)
         if run.info.provenance.get("sha256") != corpus.provenance.sha256:

@@ -295,15 +295,11 @@ def several(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for name, pairs in rows.items():
         content = "".join(f"{source}\t{target}\n" for source, target in pairs).encode()
         (tmp_path / f"{name}.tsv").write_bytes(content)
-        file = PinnedFile(
-            folder="x", name=f"{name}.tsv", url="", sha256=hashlib.sha256(content).hexdigest(), advice="make it"
-        )
+        file = PinnedFile(folder="x", name=f"{name}.tsv", url="", sha256=hashlib.sha256(content).hexdigest())
         entries[name] = replace(CORPORA["tatoeba-en-fr"], name=name, train=(file,), license=f"license of {name}")
     entries["c"] = replace(entries["a"], name="c", source_language="fr", target_language="en", target_first=True)
-    entries["words-en-fr"] = CORPORA["words-en-fr"]
     entries["tok"] = replace(entries["a"], name="tok", tokenized=True)
     monkeypatch.setattr(corpora, "CORPORA", MappingProxyType(entries))
-    monkeypatch.setattr("edgeformer.data.words.generate_words", lambda seed: [(f"w{n}", f"m{n}") for n in range(50)])
     return tmp_path
 
 
@@ -336,28 +332,14 @@ def test_a_corpus_that_is_listed_twice_counts_twice(several: Path) -> None:
     assert twice.provenance.name == once.provenance.name == "a"
 
 
-def test_a_list_of_words_is_for_training_alone(several: Path) -> None:
-    config = DataConfig(corpus=("a", "words-en-fr"), valid_size=5, test_size=5)
-    loaded = load_corpus(config, several)
-    assert len(loaded.train) == 50 + 50
-    assert (len(loaded.valid), len(loaded.test)) == (5, 5)
-    alone = load_corpus(msgspec.structs.replace(config, corpus="words-en-fr"), several)
-    assert (len(alone.train), len(alone.valid), len(alone.test)) == (40, 5, 5)
-
-
 def test_a_folder_beside_named_corpora(several: Path) -> None:
     config = DataConfig(corpus="a", valid_size=5, test_size=5)
     prepared = load_corpus(config, several)
     write_corpus(prepared, several / "folder")
-    loaded = load_corpus(msgspec.structs.replace(config, corpus=("folder", "words-en-fr")), several)
-    assert list(loaded.train)[:50] == list(prepared.train)
-    assert (loaded.valid, loaded.test) == (prepared.valid, prepared.test)
-    assert len(loaded.train) == 100
-    assert loaded.provenance.name == "a + words-en-fr"
-    with_copies = replace(prepared, provenance=msgspec.structs.replace(prepared.provenance, augment={"names": 1.0}))
-    write_corpus(with_copies, several / "copies")
-    with pytest.raises(ConfigError, match=r"`a` has altered copies and cannot be combined"):
-        load_corpus(msgspec.structs.replace(config, corpus=("copies", "words-en-fr")), several)
+    loaded = load_corpus(msgspec.structs.replace(config, corpus=("folder", "folder")), several)
+    assert list(loaded.train) == [*prepared.train] * 2
+    assert loaded.valid == prepared.valid * 2
+    assert loaded.provenance.name == "a"
 
 
 def test_corpora_that_cannot_be_combined(several: Path) -> None:
@@ -368,23 +350,3 @@ def test_corpora_that_cannot_be_combined(several: Path) -> None:
     }.items():
         with pytest.raises(ConfigError, match=problem):
             load_corpus(DataConfig(corpus=("a", other), valid_size=5, test_size=5), several)
-
-
-def test_a_file_that_must_be_made(several: Path) -> None:
-    (several / "b.tsv").unlink()
-    with pytest.raises(DataError, match=r"`b\.tsv` is not in the folder of --data or its subfolder `x`; make it"):
-        load_corpus(DataConfig(corpus="b"), several)
-
-
-def test_filters_of_the_training_part_do_not_move_the_split(tmp_path: Path) -> None:
-    rows = [(f"There are {n}?", f"Il y a {n if n % 3 else 'trois'} ?") for n in range(60)]
-    (tmp_path / "a.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in rows), encoding="utf-8")
-    config = DataConfig(train=("a.tsv",), valid_size=10, test_size=10)
-    before = load_corpus(config, tmp_path)
-    after = load_corpus(msgspec.structs.replace(config, same_digits=True, french_spaces=True), tmp_path)
-    assert (after.valid, after.test) == (before.valid, before.test)
-    kept = [pair for pair in before.train if "trois" not in pair[1]]
-    assert list(after.train) == [(source, target.replace(" ?", "\u202f?")) for source, target in kept]
-    assert after.report.digits == len(before.train) - len(kept) > 0
-    assert after.report.kept == before.report.kept - after.report.digits
-    assert "different digits" in after.report.summary()

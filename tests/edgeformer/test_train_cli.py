@@ -70,7 +70,7 @@ def test_a_finished_run_is_left_as_it_is(folder: Path, monkeypatch: pytest.Monke
 def test_the_current_folder_is_refused_early(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "empty").mkdir()
     monkeypatch.chdir(folder / "empty")
-    monkeypatch.setattr("edgeformer.train.trainer.load_with_copies", lambda *_: pytest.fail("too late"))
+    monkeypatch.setattr("edgeformer.train.trainer.load_corpus", lambda *_: pytest.fail("too late"))
     assert "`.` is the current folder" in error(*arguments(folder)[:-1], ".")
 
 

@@ -29,8 +29,15 @@ def resumable_recipe(run: Run, recipe: Recipe | None) -> Recipe:
     A warm-up by default stays as long as it was, whatever the limits are now.
 
     Raises:
-        CheckpointError: a key that is not in :data:`CHANGEABLE` differs.
+        CheckpointError: a key that is not in :data:`CHANGEABLE` differs, or the run was started by a version that
+            altered its text.
     """
+    if run.former_keys:
+        keys = " and ".join(f"`data.{key}`" for key in run.former_keys)
+        raise CheckpointError(
+            f"Run `{run.path}` cannot be resumed: it was trained with {keys}, which this version does not have. Resume "
+            "with the version that started it, or train into a new folder."
+        )
     if recipe is None:
         return run.recipe
     if recipe.train.warmup_steps is None:

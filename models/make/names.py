@@ -86,13 +86,13 @@ def substituted(pair: Pair, spans: Sequence[Spans], new: Sequence[Pair]) -> Pair
 
 @cache
 def entries(name: str) -> list[str]:
-    """Return a list of ``tables.toml``."""
+    """Return a list of ``names.toml``."""
     return str(_tables()[name]).split()
 
 
 @cache
 def _tables() -> dict[str, Any]:
-    return tomllib.loads((resources.files(__package__) / "tables.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((resources.files(__package__) / "names.toml").read_text(encoding="utf-8"))
 
 
 @cache

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from edgeformer.data.augment.names import Names, entries, substituted
-from edgeformer.data.augment.numbers import Numbers
 from edgeformer.data.text import Pair
+from models.make.names import Names, entries, substituted
+from models.make.numbers import Numbers
 
 
 class Placeholders:

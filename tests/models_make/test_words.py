@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from edgeformer.data.words import english_number, french_number, generate_words
+from models.make.words import english_number, french_number, generate_words
 
 
 @cache
