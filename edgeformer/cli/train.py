@@ -99,7 +99,7 @@ def _recipe(name: str | None, overrides: tuple[str, ...], init: Path | None) -> 
     if init is None:
         return (None if name is None else load_recipe(name, overrides)), None
     from edgeformer.run.folder import Run
-    from edgeformer.train.initial import fine_tuning_recipe
+    from edgeformer.train.setup import fine_tuning_recipe
 
     run = Run.open(init)
     return fine_tuning_recipe(run, None if name is None else load_recipe(name), overrides), run

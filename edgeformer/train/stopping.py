@@ -12,7 +12,7 @@ from typing import Literal
 
 from edgeformer.config import TrainConfig
 from edgeformer.run.info import Validation
-from edgeformer.train.checkpoints.averaging import best_steps
+from edgeformer.train.averaging import best_steps
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

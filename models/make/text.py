@@ -49,7 +49,8 @@ def training_text(direction: str, software: Path, data_dir: Path | None = None, 
     lists = _split(direction, lambda: generated, _WORDS, {})
     sentences, programs, lists = (_tidied(corpus) for corpus in (sentences, programs, lists))
     # Words that the split holds out come as they are: digits of times differ, as in 1:15 PM and 13:15.
-    lists = replace(lists, train=TextPairs.of(*[lists.train, lists.valid, lists.test] * words), valid=[], test=[])
+    every = TextPairs.of(lists.train, lists.valid, lists.test)
+    lists = replace(lists, train=TextPairs.of(*[every] * words), valid=[], test=[])
     return join_corpora([sentences, programs, lists])
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +14,10 @@ from edgeformer.config import TrainConfig
 from edgeformer.data.batches import NO_LABEL, BatchStream, EncodedPairs, Ragged
 from edgeformer.model.build import build_model
 from edgeformer.train import loss as loss_module
-from edgeformer.train.loop import Update, build_optimizer, run_updates
 from edgeformer.train.loss import Objective, projected_cross_entropy, smoothed_cross_entropy
-from edgeformer.train.stopping import LimitReached
+from edgeformer.train.prefetch import prepared_batches
+from edgeformer.train.state import TrainingState, build_optimizer
+from edgeformer.train.trainer import Trainer
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from tests.factory import randomise, small_recipe
 
@@ -190,22 +193,13 @@ def test_an_update_takes_the_mean_of_the_recipe(loss_mean: str, accumulate: int)
         [gradient.flatten() for gradient in torch.autograd.grad(expected, list(model.parameters()))]
     ).norm()
     config = TrainConfig(loss_mean=loss_mean, accumulate=accumulate, label_smoothing=0.0, clip_norm=0.0)  # type: ignore[arg-type]
-    updates: list[Update] = []
-
-    def after_update(update: Update) -> LimitReached:
-        updates.append(update)
-        return LimitReached("max_steps", 1)
-
-    run_updates(
-        Fabric(accelerator="cpu"),
-        Objective(model, 0.0),
-        build_optimizer(model, config),
-        stream,
-        config,
-        learning_rate=lambda step: 0.0,
-        step=0,
-        after_update=after_update,
-    )
-    torch.testing.assert_close(updates[0].gradient_norm, norm.detach())
+    fabric = Fabric(accelerator="cpu")
+    nothing: Any = None
+    run: Any = SimpleNamespace(recipe=SimpleNamespace(train=config, model={"family": "transformer"}))
+    state = TrainingState(model, build_optimizer(model, config))
+    trainer = Trainer(run, fabric, state, stream, nothing, nothing)
+    module, optimizer = fabric.setup(Objective(model, 0.0), state.optimizer)
+    update = trainer.update(module, optimizer, prepared_batches(stream.start_at(0)))
+    torch.testing.assert_close(update.gradient_norm, norm.detach())
     if loss_mean == "tokens":
-        torch.testing.assert_close(updates[0].loss, expected.detach())  # else it is reported per token all the same
+        torch.testing.assert_close(update.loss, expected.detach())  # else it is reported per token all the same

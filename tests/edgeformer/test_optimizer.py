@@ -10,7 +10,7 @@ from torch import nn
 
 from edgeformer.config import TrainConfig
 from edgeformer.model.build import build_model
-from edgeformer.train.loop import build_optimizer
+from edgeformer.train.state import build_optimizer
 from tests.factory import small_recipe
 from tests.variants import VARIANTS
 

@@ -14,8 +14,8 @@ from edgeformer import families
 from edgeformer.model.base import EncoderDecoder, State
 from edgeformer.model.families import TRANSFORMER
 from edgeformer.model.transformer.model import Transformer
-from edgeformer.train import pretrain_checks
-from edgeformer.train.pretrain_checks import PRETRAIN_CHECKS, installed_checks
+from edgeformer.train import setup
+from edgeformer.train.setup import PRETRAIN_CHECKS, pretrain_checks
 from edgeformer_runtime.errors import ModelError
 from tests.commands import run, succeeded
 from tests.conftest import ROOT
@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def declare(monkeypatch: pytest.MonkeyPatch, *values: str) -> None:
     """Install checks under the names of their functions."""
     entries = [EntryPoint(name=value, value=value, group=PRETRAIN_CHECKS) for value in values]
-    monkeypatch.setattr(pretrain_checks, "entry_points", lambda group: entries if group == PRETRAIN_CHECKS else [])
+    monkeypatch.setattr(setup, "entry_points", lambda group: entries if group == PRETRAIN_CHECKS else [])
 
 
 def refuse(model: EncoderDecoder) -> None:
@@ -71,7 +71,7 @@ def test_neither_own_families_nor_any_without_the_exporter_are_checked(
     folder: Path, monkeypatch: pytest.MonkeyPatch, check: str, family: str, count: int
 ) -> None:
     declare(monkeypatch, check)
-    assert len(installed_checks()) == count
+    assert len(pretrain_checks()) == count
     result = succeeded(*arguments(folder, family))
     assert "Checking" not in result.output
 

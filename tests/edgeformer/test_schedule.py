@@ -252,19 +252,17 @@ RATES = """
 import time
 from types import SimpleNamespace
 from edgeformer.config import TrainConfig
-from edgeformer.train.checkpoints.checkpoint import TrainingState
 from edgeformer.train.processes import launch
-from edgeformer.train.stopping import SignalWatch
-from edgeformer.train.supervisor import Supervisor
+from edgeformer.train.state import TrainingState
+from edgeformer.train.trainer import Trainer
 config = TrainConfig(max_steps=1000, max_minutes=0.01)
 fabric = launch(config)
-run = SimpleNamespace(recipe=SimpleNamespace(train=config))
-fields = {"d_model": 1, "validator": None, "display": None, "log": None, "signals": SignalWatch()}
-supervisor = Supervisor(run, fabric, TrainingState(None, None), **fields)
+run = SimpleNamespace(recipe=SimpleNamespace(train=config, model={"family": "transformer"}))
+trainer = Trainer(run, fabric, TrainingState(None, None), None, None, None)
 rates = []
 for step in range(1, 10):
     time.sleep(0.05 * fabric.global_rank)
-    rates.append(supervisor.learning_rate(step))
+    rates.append(trainer.learning_rate(step))
 print(f"{rates}\\n", end="")
 """
 

@@ -31,10 +31,9 @@ from edgeformer.model.transformer.model import Transformer
 from edgeformer.run.folder import Run
 from edgeformer.run.info import Validation
 from edgeformer.run.weights import load_weights
-from edgeformer.train import trainer
 from edgeformer.train.loss import Objective
 from edgeformer.train.stopping import Interrupted, LimitReached
-from edgeformer.train.trainer import train
+from edgeformer.train.trainer import Trainer, train
 from edgeformer.train.validation import Validator
 from edgeformer_runtime.files import locked_folder
 from tests.commands import two_processes
@@ -121,8 +120,8 @@ def test_resumed_training_equals_uninterrupted_training(corpus: Path, tmp_path: 
     assert [row.split(",")[0] for row in rows if row.split(",")[6]] == ["step", "3", "6"]
 
 
-def test_a_run_whose_text_an_earlier_version_altered_can_be_used_but_not_resumed(six: Run, tmp_path: Path) -> None:
-    path = shutil.copytree(six.path, tmp_path / "run")
+def test_a_run_whose_text_an_earlier_version_altered_can_be_used_but_not_resumed(six: Run) -> None:
+    path = six.path
     tree = msgspec.json.decode((path / "recipe.json").read_bytes())
     tree["data"] |= {"same_digits": True, "french_spaces": False, "augment": {"names": 0.5, "quotes": 0.0}}
     (path / "recipe.json").write_bytes(msgspec.json.encode(tree))
@@ -347,7 +346,7 @@ def test_warm_up_and_cool_down_fit_into_the_minutes_also_when_resumed(
         return now
 
     monkeypatch.setattr("time.monotonic", clock)
-    monkeypatch.setattr("edgeformer.train.supervisor.LOG_SECONDS", -math.inf)  # after every update
+    monkeypatch.setattr("edgeformer.train.trainer.LOG_SECONDS", -math.inf)  # after every update
     output = io.StringIO()
     limits: dict[str, Any] = {
         "max_steps": 100_000,
@@ -430,7 +429,7 @@ def test_training_validation_and_final_model_compute_alike(
         computed[self.training].add(torch.is_autocast_enabled("cpu"))
         return features(self, *inputs)
 
-    monkeypatch.setattr(trainer, "check_model", lambda model: None)
+    monkeypatch.setattr("edgeformer.train.setup.check_model", lambda model: None)
     monkeypatch.setattr(Transformer, "features", watched)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("edgeformer.train.processes.cpu_has_bf16", lambda: has_bf16)
@@ -555,7 +554,7 @@ def test_a_run_is_trained_by_one_process_at_a_time(corpus: Path, six: Run) -> No
 
 
 def test_resume_sets_the_recipe_on_every_process(corpus: Path, six: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer, "run_updates", lambda *_, **__: Interrupted(signal.SIGTERM))
+    monkeypatch.setattr(Trainer, "fit", lambda _: Interrupted(signal.SIGTERM))
     for rank, steps in (("0", 9), ("1", 10)):
         monkeypatch.setenv("RANK", rank)
         result = train(recipe(corpus, max_steps=steps), six.path, resume=True)

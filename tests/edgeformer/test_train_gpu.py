@@ -30,15 +30,13 @@ from edgeformer.quality.translators import open_translator
 from edgeformer.run.folder import Run
 from edgeformer.run.info import Validation
 from edgeformer.run.weights import load_weights, save_weights
-from edgeformer.train.checkpoints.averaging import load_average
-from edgeformer.train.checkpoints.checkpoint import TrainingState
+from edgeformer.train.averaging import load_average
 from edgeformer.train.gpu import use_fp32_recurrences
-from edgeformer.train.loop import Update, _prepared, build_optimizer
 from edgeformer.train.loss import Objective
+from edgeformer.train.prefetch import prepared_batches
 from edgeformer.train.processes import uses_bf16
-from edgeformer.train.stopping import SignalWatch
-from edgeformer.train.supervisor import Supervisor
-from edgeformer.train.trainer import train
+from edgeformer.train.state import TrainingState, build_optimizer
+from edgeformer.train.trainer import Trainer, Update, train
 from tests.factory import randomise, small_recipe
 from tests.strangers import FAMILIES, NoFields
 from tests.variants import VARIANTS
@@ -97,7 +95,7 @@ def test_training_validation_and_evaluation_never_take_cudnns_attention(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted = watch(monkeypatch, family)
-    monkeypatch.setattr("edgeformer.train.trainer.check_model", lambda model: None)  # compares in full precision
+    monkeypatch.setattr("edgeformer.train.setup.check_model", lambda model: None)  # compares in full precision
     run = train(recipe(tmp_path, family), tmp_path / "run").run
     in_training = {"features trains", "features evaluates", "encode evaluates", "step evaluates"}
     assert {call for call, settings in noted.items() if settings == {(False, True)}} >= in_training
@@ -326,14 +324,13 @@ def test_all_tensors_of_an_update_are_on_the_device_and_only_an_lstm_reads_one(
     assert [tensor is batch[1] for tensor in read] == [True] * variant.startswith("lstm"), "lengths are read once"
 
 
-def supervisor(device: str, world_size: int = 1, **train_fields: Any) -> Supervisor:
-    """A supervisor that says what it does last: validate or save."""
+def trainer(device: str, world_size: int = 1, **train_fields: Any) -> Trainer:
+    """A trainer of nothing, on the first of some processes."""
     config = TrainConfig(**{"max_steps": 100, **train_fields})
     fabric: Any = SimpleNamespace(world_size=world_size, device=torch.device(device), broadcast=lambda value: value)
-    run: Any = SimpleNamespace(recipe=SimpleNamespace(train=config))
-    state: Any = TrainingState(None, None)  # type: ignore[arg-type]
-    fields: dict[str, Any] = {"d_model": 1, "validator": None, "display": None, "log": None, "signals": SignalWatch()}
-    return Supervisor(run, fabric, state, **fields)
+    run: Any = SimpleNamespace(recipe=SimpleNamespace(train=config, model={"family": "transformer"}))
+    nothing: Any = None
+    return Trainer(run, fabric, TrainingState(nothing, nothing), nothing, nothing, nothing)
 
 
 def update(step: int, norm: float) -> Update:
@@ -342,22 +339,22 @@ def update(step: int, norm: float) -> Update:
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_a_gradient_that_is_no_number_is_found_at_once_or_one_update_later(number: float) -> None:
-    watched = supervisor("cpu")
+    watched = trainer("cpu")
     assert watched.after_update(update(1, 1.0)) is None
     with pytest.raises(TrainingError, match=r"in step 2 \(loss (nan|inf)\)"):
         watched.after_update(update(2, number))
-    watched = supervisor("cuda")
+    watched = trainer("cuda")
     assert watched.after_update(update(1, number)) is None
     with pytest.raises(TrainingError, match="in step 1 "):
         watched.after_update(update(2, 1.0))
 
 
 def test_a_gradient_that_is_no_number_is_found_before_anything_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
-    for reason in ("_validate", "_save"):
-        monkeypatch.setattr(Supervisor, reason, lambda _: pytest.fail("saved"))
+    for reason in ("validate", "_save"):
+        monkeypatch.setattr(Trainer, reason, lambda _: pytest.fail("saved"))
     with pytest.raises(TrainingError, match="in step 1 "):
-        supervisor("cuda", validate_every=1).after_update(update(1, float("nan")))
-    interrupted = supervisor("cuda")
+        trainer("cuda", validate_every=1).after_update(update(1, float("nan")))
+    interrupted = trainer("cuda")
     interrupted.signals.handle(15, None)
     with pytest.raises(TrainingError, match="in step 1 "):
         interrupted.after_update(update(1, float("nan")))
@@ -369,13 +366,13 @@ def test_several_processes_stop_at_once_at_limits_that_all_reach(
 ) -> None:
     """An update later, they would validate again, and average what no single process would have."""
 
-    def validate(self: Supervisor) -> None:
+    def validate(self: Trainer) -> None:
         step = self.progress.step
         validation = Validation(step=step, loss=step, perplexity=1, bleu=0, exact_match=0, sentences=0, minutes=0)
         self.progress.validations = [*self.progress.validations, validation]
 
-    monkeypatch.setattr(Supervisor, "_validate", validate)
-    watched = supervisor("cpu", world_size=2, validate_every=2, **limits)
+    monkeypatch.setattr(Trainer, "validate", validate)
+    watched = trainer("cpu", world_size=2, validate_every=2, **limits)
     monkeypatch.setattr(watched, "_agree", lambda *_: None)  # as at the first time that a process asks
     reasons = [watched.after_update(update(step, 1.0)) for step in range(1, 5)]
     assert [str(reason) for reason in reasons] == ["None"] * 3 + [f"{key} = {value}" for key, value in limits.items()]
@@ -394,7 +391,7 @@ def test_batches_are_prepared_in_order_by_a_thread_that_is_one_ahead_and_ends(tm
             ids = torch.full((2, 3), number).numpy()
             yield Batch(ids, ids[:, 0], ids, torch.tensor([[4, -1, -1], [5, 6, -1]]).numpy(), 3)
 
-    prepared = _prepared(batches())
+    prepared = prepared_batches(batches())
     batch, inputs = next(prepared)
     assert second.wait(10)  # is prepared while this one is in use
     assert threading.main_thread().name not in made
@@ -412,7 +409,7 @@ def test_a_batch_that_cannot_be_made_ends_the_training() -> None:
         raise OSError("gone")
 
     with pytest.raises(OSError, match="gone"):
-        next(_prepared(batches()))
+        next(prepared_batches(batches()))
 
 
 @pytest.mark.parametrize(("major", "expected"), [(7, False), (8, True), (9, True)])

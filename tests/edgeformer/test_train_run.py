@@ -18,7 +18,7 @@ from edgeformer.model.build import build_model
 from edgeformer.run.folder import SAMPLE_SIZE, Run, differing_keys
 from edgeformer.run.info import RunInfo, Validation
 from edgeformer.run.weights import save_weights
-from edgeformer.train.checkpoints.averaging import averaged_steps
+from edgeformer.train.averaging import averaged_steps
 from edgeformer.train.cpu import FastDropout, prepare_for_cpu, use_fast_dropout
 from tests.factory import small_recipe
 from tests.variants import VARIANTS
