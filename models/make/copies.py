@@ -18,7 +18,7 @@ import msgspec
 from edgeformer.config import DataConfig
 from edgeformer.data.corpora import load_corpus
 from edgeformer.data.prepare import write_corpus
-from edgeformer.data.text import Pair, TextPairs
+from edgeformer.data.text import Pair, TextPairs, read_pairs
 from models.make.form import lowercase, quotes, titlecase, unpunctuated, uppercase
 from models.make.joined import Joined
 from models.make.names import Names
@@ -125,16 +125,18 @@ def _copies(pair: Pair, kind: str, alter: Alteration, mean: float, seed: int) ->
 def main() -> None:
     """Write a folder with the pairs of another one and their copies."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", help="folder that text.py, `edgeformer data prepare` or `edgeformer distill` wrote")
+    parser.add_argument("folder", help="folder that text.py or `edgeformer data prepare` wrote")
+    parser.add_argument("--train", nargs="+", help="files that replace its training text, as of a teacher")
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
     parser.add_argument("--for", dest="model", choices=AMOUNTS, default="student")
     options = parser.parse_args()
     corpus = load_corpus(DataConfig(corpus=options.folder, keep_repeated=True))
     languages = corpus.source_language, corpus.target_language
-    train = augmented(list(corpus.train), AMOUNTS[options.model], languages)
+    pairs = read_pairs(options.train) if options.train else list(corpus.train)
+    train = augmented(pairs, AMOUNTS[options.model], languages)
     origin = msgspec.structs.replace(corpus.provenance, name=f"{corpus.provenance.name}, with altered copies")
     write_corpus(replace(corpus, train=TextPairs.of(train), provenance=origin), options.out)
-    print(f"{len(corpus.train):,} pairs and {len(train) - len(corpus.train):,} altered copies")
+    print(f"{len(pairs):,} pairs and {len(train) - len(pairs):,} altered copies")
 
 
 if __name__ == "__main__":

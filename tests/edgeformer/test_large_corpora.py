@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import shutil
 import signal
-import socket
-import subprocess
 import sys
 import tracemalloc
 import zipfile
@@ -43,7 +40,7 @@ from edgeformer_runtime.tokenizer import Tokenizer, special_tokens
 
 BYTES_PER_PAIR = 100
 """What memory may have for each pair: hashes and masks, but neither text (some 200 bytes a pair) nor token ids."""
-SIZES = 1_000, 2_000, 10_000
+SIZES = 500, 1_000, 4_000
 """Pairs; the first reading also imports modules."""
 
 Form = Callable[[Path, list[tuple[str, str]]], DataConfig]
@@ -134,7 +131,7 @@ SENTENCES = st.text("abc", max_size=3)
 
 
 @given(pairs=st.lists(st.tuples(SENTENCES, SENTENCES), min_size=1), held_out=st.tuples(*[st.integers(0, 4)] * 2))
-@pytest.mark.parametrize("bits", [1, 3, 64])
+@pytest.mark.parametrize("bits", [1, 64])
 def test_equal_hashes_do_not_change_the_split(
     pairs: list[tuple[str, str]], held_out: tuple[int, int], bits: int
 ) -> None:
@@ -235,7 +232,7 @@ def test_ids_are_kept_until_training_has_finished(stopped: Run) -> None:
     assert not stopped.encoded.exists()
 
 
-FILES = ["index.json", *(f"{part}/{name}" for part in ("train", "valid") for name in ("ids", "start", "kept"))]
+FILES = ["index.json", "train/ids", "valid/kept"]
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -303,53 +300,3 @@ def test_a_full_disk_is_told_in_a_sentence(stopped: Run, text: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert sorted(stopped.path.iterdir()) == before
     assert train(None, stopped.path, resume=True).finished
-
-
-PROCESS = """
-import sys
-from datetime import timedelta
-from pathlib import Path
-from edgeformer.config import load_recipe
-from edgeformer.train import trainer
-from edgeformer.train.processes import process_rank
-from edgeformer_runtime.errors import EdgeformerError
-load = trainer.load_corpus
-def loaded(data, data_dir):
-    assert process_rank() == 0, "only one process reads the text"
-    if sys.argv[3] == "fail":
-        raise SystemExit(3)
-    return load(data, data_dir)
-trainer.load_corpus = loaded
-try:
-    print(trainer.train(load_recipe(sys.argv[1]), Path(sys.argv[2])).steps)
-    import torch
-    assert torch.distributed.group.WORLD._get_backend(torch.device("cpu")).options._timeout > timedelta(days=7)
-except EdgeformerError as error:
-    print(error)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("outcome", ["work", "fail"])
-def test_processes_wait_for_the_first_one_as_long_as_it_works(text: Path, tmp_path: Path, outcome: str) -> None:
-    settings = recipe(text)
-    (tmp_path / "recipe.json").write_bytes(msgspec.json.encode(settings))
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", PROCESS]
-    processes = [
-        subprocess.Popen(
-            [*command, tmp_path / "recipe.json", tmp_path / "run", outcome],
-            env={**os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    outputs = [process.communicate(timeout=240)[0].splitlines()[-1:] for process in processes]
-    if outcome == "work":
-        assert outputs == [["2"], ["2"]]
-    else:
-        assert processes[0].returncode == 3
-        assert outputs[1][0].startswith("Another process has ended or cannot be reached; see its output (")

@@ -102,7 +102,9 @@ def test_projection_and_loss_in_bf16(bias: bool) -> None:
         assert (actual - reference).norm() < 2e-2 * reference.norm()
 
 
-@pytest.mark.parametrize("scale", [4, 8, 12])
+@pytest.mark.parametrize(
+    "scale", [4, pytest.param(8, marks=pytest.mark.slow), pytest.param(12, marks=pytest.mark.slow)]
+)
 def test_losses_in_bf16_are_as_accurate_as_stated(scale: float) -> None:
     """For models that know little and models that are sure of the label."""
     generator = torch.Generator().manual_seed(0)

@@ -18,7 +18,7 @@ from edgeformer.model.check import check_model
 from edgeformer_runtime.contract import PAST_AXIS, ROWS, SENTENCES, SOURCE_AXIS, StateTensor
 from edgeformer_runtime.errors import ModelError
 from tests.factory import randomise
-from tests.variants import VARIANTS
+from tests.variants import VARIANTS, varied_blocks
 
 D = 8
 
@@ -111,7 +111,7 @@ def problems(model: EncoderDecoder) -> list[str]:
     return [re.sub(r" \(by \S+\)$", "", problem) for problem in found[1].split("; ")]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", varied_blocks())
 def test_every_family_passes(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     section = VARIANTS[variant]
     torch.manual_seed(0)
