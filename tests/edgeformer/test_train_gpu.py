@@ -38,8 +38,7 @@ from edgeformer.train.processes import uses_bf16
 from edgeformer.train.state import TrainingState, build_optimizer
 from edgeformer.train.trainer import Trainer, Update, train
 from tests.factory import randomise, small_recipe
-from tests.strangers import FAMILIES, NoFields
-from tests.variants import VARIANTS, varied_blocks
+from tests.variants import varied_blocks
 
 SMALL_FAMILIES: dict[str, dict[str, Any]] = {
     "transformer": {"d_model": 8, "d_ff": 8, "heads": 2, "encoder_layers": 1, "decoder_layers": 1},
@@ -106,16 +105,6 @@ def test_training_validation_and_evaluation_never_take_cudnns_attention(
     open_translator(run.path).translate(["a b c"])
     assert {"encode evaluates", "step evaluates"} <= noted.keys()
     assert all(settings == {(False, False)} for settings in noted.values())
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_models_of_other_packages_never_take_cudnns_attention(name: str) -> None:
-    torch.backends.cuda.enable_cudnn_sdp(True)
-    FAMILIES[name].build(NoFields(), 30, 30)
-    assert not torch.backends.cuda.cudnn_sdp_enabled()
-    assert torch.backends.cuda.flash_sdp_enabled()
-    assert torch.backends.cuda.mem_efficient_sdp_enabled()
-    assert torch.backends.cuda.math_sdp_enabled()
 
 
 def share_storage(parameters: list[Any]) -> None:
@@ -210,22 +199,6 @@ def test_recurrent_layers_compute_in_fp32_under_autocast(kind: type[nn.LSTM | nn
     assert torch.equal(found[2][0].data, expected[2][0].data)
     torch.autograd.backward(found[0][0].sum())
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in layer.parameters())
-
-
-@pytest.mark.parametrize("variant", [name for name in VARIANTS if name.startswith("lstm")])
-def test_every_lstm_trains_in_bf16_with_its_recurrences_in_fp32(variant: str) -> None:
-    model = small_model(variant)
-    use_fp32_recurrences(model)
-    dtypes = set()
-    for module in model.modules():
-        if isinstance(module, nn.LSTM):
-            module.register_forward_hook(lambda *call: dtypes.add(call[2][1][0].dtype))
-    source, target = torch.randint(4, 20, (2, 3, 5))
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = Objective(model, 0.1)(source, torch.tensor([5, 4, 3]), target, target)
-    torch.autograd.backward(loss)
-    assert dtypes == {torch.float32}
-    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 16])

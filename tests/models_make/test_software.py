@@ -89,19 +89,12 @@ def test_pages_of_different_lengths_are_not_paired(tmp_path: Path) -> None:
     assert software_pairs([package(tmp_path / "a.deb", files)], "fr") == [("Three", "Trois", "gnome-user-docs")]
 
 
-@pytest.mark.parametrize("language", ["de", ".*"])
-def test_no_pairs(packages: list[Path], language: str) -> None:
+def test_what_holds_no_pairs_is_refused(packages: list[Path], tmp_path: Path) -> None:
     with pytest.raises(DataError, match="hold no text in English and"):
-        software_pairs(packages, language)
-
-
-def test_not_a_package(tmp_path: Path) -> None:
+        software_pairs(packages, ".*")
     (tmp_path / "a.deb").write_bytes(b"PK\x03\x04")
     with pytest.raises(DataError, match=r"a\.deb` is not a Debian package"):
         software_pairs([tmp_path / "a.deb"], "fr")
-
-
-def test_a_damaged_package(packages: list[Path]) -> None:
     content = packages[0].read_bytes()
     for size in (20, 100, 140, len(content) - 40):
         packages[0].write_bytes(content[:size])
