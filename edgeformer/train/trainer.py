@@ -223,15 +223,10 @@ class Trainer:
             world_size=world_size(),
         )
         validator = Validator(
+            run=run,
             encoded=valid,
             references=[corpus.valid[index][1] for index in valid.kept] if corpus is not None else [],
-            target_tokenizer=run.target_tokenizer,
-            special=run.special,
-            batch_tokens=config.batch_tokens,
-            sentences=config.validate_sentences,
-            label_smoothing=config.label_smoothing,
             autocast=fabric.autocast,
-            lowercase=run.recipe.tokenizer.lowercase,
             tokenized=corpus is not None and corpus.provenance.tokenize == "none",
         )
         state = TrainingState(model, build_optimizer(model, config))
