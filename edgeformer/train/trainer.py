@@ -108,10 +108,7 @@ def train(
         run.recipe = recipe = resumable_recipe(run, recipe)  # on every process, since all must agree on the limits
         if limit := limit_of_finished(run, recipe):
             info = run.info
-            display.line(
-                f"There is nothing to do: {limit} was reached after {info.steps:,} steps. "
-                f"To continue, raise it with --set train.{limit.key}=VALUE."
-            )
+            display.nothing_left(limit, info.steps)
             return TrainResult(run=run, stopped_by=limit, steps=info.steps, minutes=info.minutes, final=info.final)
     if recipe is None:
         raise ConfigError("A recipe is needed to start a run.")

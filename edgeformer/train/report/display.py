@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from edgeformer.config import TrainConfig
 from edgeformer.run.info import Validation
+from edgeformer.train.stopping import LimitReached
 
 LINE_SECONDS = 15.0
 """Minimum time between two lines where there is no terminal."""
@@ -62,6 +63,13 @@ class TrainingDisplay:
         """Print the figures of the final model, a checkpoint or the mean of several."""
         of = f"step {steps[0]:,}" if len(steps) == 1 else f"mean of steps {', '.join(map(str, steps))}"
         self.line(f"final model, {of}: {_figures(validation)}")
+
+    def nothing_left(self, limit: LimitReached, steps: int) -> None:
+        """Say that a finished run is left as it is."""
+        self.line(
+            f"There is nothing to do: {limit} was reached after {steps:,} steps. "
+            f"To continue, raise it with --set train.{limit.key}=VALUE."
+        )
 
     def line(self, text: str) -> None:
         """Print one line above the bar."""
