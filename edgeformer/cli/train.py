@@ -125,7 +125,7 @@ def _summarize(result: TrainResult) -> None:
 
     info = result.run.info
     rows = table(str(result.run.path), "", "")
-    rows.add_row("steps", f"{result.steps:,} in {result.minutes:.1f} minutes, stopped by {info.stopped_by}")
+    rows.add_row("steps", f"{result.steps:,} in {info.minutes:.1f} minutes, stopped by {info.stopped_by}")
     rows.add_row("speed", f"{info.tokens_per_second:,.0f} target tokens/s")
     rows.add_row("parameters", f"{info.parameters:,}")
     if result.final is not None:

@@ -56,17 +56,21 @@ class TrainResult:
     """The run folder."""
     stopped_by: StopReason
     """Why training stopped."""
-    steps: int
-    """Updates made, over all sessions."""
-    minutes: float
-    """Training time, over all sessions."""
-    final: Validation | None
-    """Figures of the final model; ``None`` if training was interrupted."""
 
     @property
     def finished(self) -> bool:
         """Whether there is a final model; otherwise training was interrupted and can be resumed."""
         return not isinstance(self.stopped_by, Interrupted)
+
+    @property
+    def steps(self) -> int:
+        """Updates made, over all sessions; known to the first process."""
+        return self.run.info.steps
+
+    @property
+    def final(self) -> Validation | None:
+        """Figures of the final model; ``None`` if training was interrupted."""
+        return self.run.info.final if self.finished else None
 
 
 def train(
@@ -107,9 +111,8 @@ def train(
     if run is not None:
         run.recipe = recipe = resumable_recipe(run, recipe)  # on every process, since all must agree on the limits
         if limit := limit_of_finished(run, recipe):
-            info = run.info
-            display.nothing_left(limit, info.steps)
-            return TrainResult(run=run, stopped_by=limit, steps=info.steps, minutes=info.minutes, final=info.final)
+            display.nothing_left(limit, run.info.steps)
+            return TrainResult(run=run, stopped_by=limit)
     if recipe is None:
         raise ConfigError("A recipe is needed to start a run.")
     if run is None and is_first:
@@ -281,8 +284,7 @@ class Trainer:
             if is_finished:
                 self._finish()
             run.update(status="finished" if is_finished else "interrupted", stopped_by=str(reason))
-        final = run.info.final if is_finished else None
-        return TrainResult(run=run, stopped_by=reason, steps=progress.step, minutes=run.info.minutes, final=final)
+        return TrainResult(run=run, stopped_by=reason)
 
     def fit(self) -> StopReason:
         """Make updates until there is a reason to stop, which is the same on every process.

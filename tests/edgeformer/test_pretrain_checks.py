@@ -58,7 +58,7 @@ def test_a_model_that_cannot_be_exported_is_not_trained_unless_told_to(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declare(monkeypatch, f"{__name__}:refuse")
-    arguments = ["train", folder / "own.toml", "--data", folder, "--out", folder / "run"]
+    arguments: list[str | Path] = ["train", folder / "own.toml", "--data", folder, "--out", folder / "run"]
     result = run(*arguments)
     assert (result.exit_code, result.stdout) == (1, f"{SAID}\n")
     assert result.stderr == (

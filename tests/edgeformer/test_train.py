@@ -326,7 +326,7 @@ def test_max_minutes_counts_earlier_sessions(corpus: Path, tmp_path: Path, monke
     assert again.steps == first.steps
     more = train(recipe(corpus, max_steps=1000, max_minutes=1.0), tmp_path / "run", resume=True)
     assert first.steps < more.steps
-    assert 1.0 <= more.minutes < 1.5
+    assert 1.0 <= more.run.info.minutes < 1.5
 
 
 def learning_rates(run: Path) -> list[float]:
