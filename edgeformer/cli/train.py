@@ -72,7 +72,7 @@ def train(
 
     from edgeformer.data.corpora import folder_of_files
     from edgeformer.train.processes import process_rank
-    from edgeformer.train.stopping import Interrupted
+    from edgeformer.train.stopping import Interruption
     from edgeformer.train.trainer import train as run_training
     from edgeformer_runtime.cli.output import console
 
@@ -84,7 +84,7 @@ def train(
     is_first = process_rank() == 0
     if is_first:
         _draw(result)
-    if isinstance(result.stopped_by, Interrupted):
+    if isinstance(result.stopped_by, Interruption):
         command = f"edgeformer train --out {out} --resume" + (f" --data {data_dir}" if data_dir else "")
         if is_first:
             console().print(f"Stopped by {result.stopped_by} after {result.steps:,} steps. Continue with:\n  {command}")

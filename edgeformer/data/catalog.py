@@ -51,7 +51,7 @@ class PinnedFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Corpus:
+class CorpusEntry:
     """One named corpus."""
 
     name: str
@@ -80,7 +80,7 @@ class Corpus:
     """The text is already tokenized, so BLEU must not tokenize it again."""
 
 
-def _multi30k(target: Literal["de", "fr"], *, tokenized: bool) -> Corpus:
+def _multi30k(target: Literal["de", "fr"], *, tokenized: bool) -> CorpusEntry:
     infix, folder, suffix = (".lc.norm.tok", "tok", "") if tokenized else ("", "raw", ".gz")
 
     def files(part: str) -> tuple[PinnedFile, ...]:
@@ -96,7 +96,7 @@ def _multi30k(target: Literal["de", "fr"], *, tokenized: bool) -> Corpus:
         )
 
     form = "lowercased, normalized and tokenized by its authors" if tokenized else "raw text"
-    return Corpus(
+    return CorpusEntry(
         name=f"multi30k-en-{target}{'-tok' if tokenized else ''}",
         description=f"Multi30k task 1, image captions, {form}; test2016",
         source_language="en",
@@ -113,12 +113,12 @@ def _multi30k(target: Literal["de", "fr"], *, tokenized: bool) -> Corpus:
 
 def _tatoeba(
     language: Literal["de", "fr"], *, archive: str, member: str, sha256: str, pairs: int
-) -> tuple[Corpus, Corpus]:
+) -> tuple[CorpusEntry, CorpusEntry]:
     """Return the corpus from English, and that to English."""
     file = PinnedFile(
         folder="tatoeba", name=archive, url=f"https://www.manythings.org/anki/{archive}", sha256=sha256, member=member
     )
-    from_english = Corpus(
+    from_english = CorpusEntry(
         name=f"tatoeba-en-{language}",
         description="Tatoeba, short everyday sentences; split by source sentence",
         source_language="en",
@@ -131,7 +131,7 @@ def _tatoeba(
     return from_english, _reversed(from_english)
 
 
-def _reversed(corpus: Corpus) -> Corpus:
+def _reversed(corpus: CorpusEntry) -> CorpusEntry:
     """The same corpus in the other direction."""
     source, target = corpus.source_language, corpus.target_language
     return replace(
@@ -143,7 +143,7 @@ def _reversed(corpus: Corpus) -> Corpus:
     )
 
 
-_DATES = Corpus(
+_DATES = CorpusEntry(
     name="dates-en-fr",
     description="Dates, times, numbers, currencies and units as CLDR writes them; generated, no download",
     source_language="en",

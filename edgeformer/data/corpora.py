@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from edgeformer.config import DataConfig
-from edgeformer.data.catalog import CORPORA, Corpus, PinnedFile
+from edgeformer.data.catalog import CORPORA, CorpusEntry, PinnedFile
 from edgeformer.data.download import cache_folder, download
 from edgeformer.data.filters import FilterReport, filter_pairs, split_by_source, sum_of
 from edgeformer.data.text import Pair, TextPairs, content_sha256, iterate_pairs
@@ -224,17 +224,17 @@ def _load_folder(config: DataConfig, name: str, data_dir: Path | None) -> Parall
     )
 
 
-def _in_direction(pairs: Iterable[Pair], corpus: Corpus | None) -> Iterable[Pair]:
+def _in_direction(pairs: Iterable[Pair], corpus: CorpusEntry | None) -> Iterable[Pair]:
     return ((second, first) for first, second in pairs) if corpus and corpus.target_first else pairs
 
 
-def _provenance(corpus: Corpus | None, hashes: dict[str, str]) -> TextOrigin:
+def _provenance(corpus: CorpusEntry | None, hashes: dict[str, str]) -> TextOrigin:
     if corpus is None:
         return TextOrigin(name="files", sha256=hashes)
     return TextOrigin(name=corpus.name, licence=corpus.license, origin=corpus.origin, sha256=hashes)
 
 
-def _generated(config: DataConfig, corpus: Corpus | None, hashes: dict[str, str]) -> Callable[[], Iterable[Pair]]:
+def _generated(config: DataConfig, corpus: CorpusEntry | None, hashes: dict[str, str]) -> Callable[[], Iterable[Pair]]:
     from edgeformer.data.dates import generate_dates  # needs Babel
 
     pairs = generate_dates(seed=config.seed)

@@ -13,7 +13,7 @@ from torch import Tensor
 from edgeformer.data.batches import Batch
 
 
-class PreparedBatch(NamedTuple):
+class TensorBatch(NamedTuple):
     """A batch, and its tensors."""
 
     batch: Batch
@@ -22,13 +22,13 @@ class PreparedBatch(NamedTuple):
     """Arguments of :class:`~edgeformer.train.loss.Objective`."""
 
 
-def prepared_batches(batches: Iterator[Batch]) -> Generator[PreparedBatch]:
+def prefetched_batches(batches: Iterator[Batch]) -> Generator[TensorBatch]:
     """Yield batches in order; a thread prepares the next one."""
 
-    def prepare() -> PreparedBatch:
+    def prepare() -> TensorBatch:
         batch = next(batches)
         arrays = (batch.source, batch.source_length, batch.target, batch.labels, np.flatnonzero(batch.labels >= 0))
-        return PreparedBatch(batch, [torch.from_numpy(array) for array in arrays])
+        return TensorBatch(batch, [torch.from_numpy(array) for array in arrays])
 
     with ThreadPoolExecutor(1) as worker:
         following = worker.submit(prepare)

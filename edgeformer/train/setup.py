@@ -20,7 +20,7 @@ from edgeformer.model.build import build_model
 from edgeformer.model.check import check_model
 from edgeformer.run.folder import CHECKPOINT_FOLDER, INITIAL_FILE, RESUME_FILE, Run, differing_keys
 from edgeformer.run.info import RunInfo, library_versions
-from edgeformer.train.stopping import LimitReached, limit_reached
+from edgeformer.train.stopping import TrainingLimit, limit_reached
 from edgeformer_runtime.tokenizer.tokenizer import read_content
 
 PRETRAIN_CHECKS = "edgeformer.pretrain_checks"
@@ -170,7 +170,7 @@ def resumable_recipe(run: Run, recipe: Recipe | None) -> Recipe:
     return recipe
 
 
-def limit_of_finished(run: Run, recipe: Recipe) -> LimitReached | None:
+def limit_of_finished(run: Run, recipe: Recipe) -> TrainingLimit | None:
     """Return the limit that keeps a finished run from continuing; ``None`` if there is something left to train.
 
     Raises:

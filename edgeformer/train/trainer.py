@@ -31,16 +31,16 @@ from edgeformer.run.weights import load_weights, save_weights
 from edgeformer.train.averaging import averaged_steps, best_steps, keep_only, weights_path, write_final_model
 from edgeformer.train.cpu import prepare_for_cpu
 from edgeformer.train.encoding import encode_corpus, open_encoded
-from edgeformer.train.gpu import LaterRead, tf32_products, use_fp32_recurrences
+from edgeformer.train.gpu import HostCopy, tf32_products, use_fp32_recurrences
 from edgeformer.train.loss import Objective
-from edgeformer.train.prefetch import PreparedBatch, prepared_batches
-from edgeformer.train.processes import Agreement, launch, process_rank, uses_bf16, wait_for_all, world_size
+from edgeformer.train.prefetch import TensorBatch, prefetched_batches
+from edgeformer.train.processes import StopVote, launch, process_rank, uses_bf16, wait_for_all, world_size
 from edgeformer.train.report.display import TrainingDisplay
 from edgeformer.train.report.metrics import MetricsLog
-from edgeformer.train.schedule import Schedule, learning_rate, plan
+from edgeformer.train.schedule import LearningRateSchedule, learning_rate, plan
 from edgeformer.train.setup import create_run, limit_of_finished, resumable_recipe
 from edgeformer.train.state import TrainingState, build_optimizer
-from edgeformer.train.stopping import Interrupted, SignalWatch, StopReason, catch_signals, limit_reached
+from edgeformer.train.stopping import Interruption, SignalWatch, StopReason, catch_signals, limit_reached
 from edgeformer.train.validation import Validator
 from edgeformer_runtime.files import clear_stale, locked_folder
 
@@ -60,7 +60,7 @@ class TrainResult:
     @property
     def finished(self) -> bool:
         """Whether there is a final model; otherwise training was interrupted and can be resumed."""
-        return not isinstance(self.stopped_by, Interrupted)
+        return not isinstance(self.stopped_by, Interruption)
 
     @property
     def steps(self) -> int:
@@ -191,11 +191,11 @@ class Trainer:
         """Receives the metrics while the first process fits; ``None`` on the others."""
         self.signals = SignalWatch()
         self._d_model: int = getattr(model_config(run.recipe.model), "d_model", 1)
-        self._schedule = Schedule(self.config, max(self.progress.position, self.progress.step))
+        self._schedule = LearningRateSchedule(self.config, max(self.progress.position, self.progress.step))
         self._started = time.monotonic() - 60 * self.progress.minutes
         self._interval = _Interval()
-        self._agree = Agreement()
-        self._unread: deque[tuple[Update, LaterRead]] = deque()
+        self._agree = StopVote()
+        self._unread: deque[tuple[Update, HostCopy]] = deque()
 
     @classmethod
     def set_up(
@@ -279,7 +279,7 @@ class Trainer:
                 reason = self.fit()
             except TrainingError as error:
                 raise self._diverged(str(error)) from None
-        is_finished = not isinstance(reason, Interrupted)
+        is_finished = not isinstance(reason, Interruption)
         if process_rank() == 0:
             if is_finished:
                 self._finish()
@@ -303,7 +303,7 @@ class Trainer:
             catch_signals() as self.signals,
             MetricsLog(self.run.path, step) if process_rank() == 0 else nullcontext() as self.log,
             self.display.bar(step, self.config),
-            closing(prepared_batches(self.stream.start_at(step))) as batches,
+            closing(prefetched_batches(self.stream.start_at(step))) as batches,
         ):
             while True:
                 update = self.update(module, optimizer, batches)
@@ -311,9 +311,7 @@ class Trainer:
                 if reason is not None:
                     return reason
 
-    def update(
-        self, module: _FabricModule, optimizer: torch.optim.Optimizer, batches: Iterator[PreparedBatch]
-    ) -> Update:
+    def update(self, module: _FabricModule, optimizer: torch.optim.Optimizer, batches: Iterator[TensorBatch]) -> Update:
         """Add up the gradients of the update's batches, and change the weights."""
         config, fabric, step = self.config, self.fabric, self.progress.step
         on_gpu = fabric.device.type == "cuda"
@@ -359,15 +357,15 @@ class Trainer:
         interval.loss = interval.loss + update.loss
         reason = self._reason_to_stop()
         is_due = update.step % self.config.validate_every == 0
-        self._unread.append((update, LaterRead(update.gradient_norm)))
+        self._unread.append((update, HostCopy(update.gradient_norm)))
         self._require_finite(everything=is_due or reason is not None)
         if time.monotonic() - interval.started >= LOG_SECONDS:
             self._report(update)
-        if is_due or (reason is not None and not isinstance(reason, Interrupted)):
+        if is_due or (reason is not None and not isinstance(reason, Interruption)):
             self._report(update)
             self.validate()
             reason = reason or self._reason_to_stop()
-        if isinstance(reason, Interrupted):
+        if isinstance(reason, Interruption):
             self._report(update)
             self._save()
         return reason

@@ -20,10 +20,10 @@ from edgeformer.data.corpora import load_corpus
 from edgeformer.data.prepare import write_corpus
 from edgeformer.data.text import Pair, TextPairs, read_pairs
 from models.make.form import lowercase, quotes, titlecase, unpunctuated, uppercase
-from models.make.joined import Joined
-from models.make.names import Names
-from models.make.numbers import Numbers
-from models.make.placeholders import Placeholders
+from models.make.joined import PairJoiner
+from models.make.names import NameReplacer
+from models.make.numbers import NumberReplacer
+from models.make.placeholders import PlaceholderInserter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,12 +86,12 @@ def augmented(pairs: Sequence[Pair], amounts: CopyAmounts, languages: tuple[str,
         languages: BCP 47 tags of source and target, for formats of numbers and names of cities.
         seed: determines the copies.
     """
-    names, numbers, joined = Names(languages), Numbers(languages), Joined(pairs, languages)
+    names, numbers, joined = NameReplacer(languages), NumberReplacer(languages), PairJoiner(pairs, languages)
     alterations: Mapping[str, Alteration] = {
         "names": names.replaced,
         "numbers": numbers.replaced,
         "joined": joined.joined,
-        "placeholders": Placeholders(names, numbers).inserted,
+        "placeholders": PlaceholderInserter(names, numbers).inserted,
         "lowercase": lowercase,
         "uppercase": uppercase,
         "titlecase": titlecase,

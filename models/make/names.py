@@ -26,7 +26,7 @@ class Name(NamedTuple):
     target: str
 
 
-class Names:
+class NameReplacer:
     """Finds and replaces names.
 
     A name is replaced by one of the same kind that begins like it, with a vowel or not, since words such as the French

@@ -42,7 +42,7 @@ class Number(NamedTuple):
     """The half of the day, such as " p.m"."""
 
 
-class Numbers:
+class NumberReplacer:
     """Finds and replaces numbers.
 
     Args:

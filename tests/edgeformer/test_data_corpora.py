@@ -17,7 +17,7 @@ import pytest
 
 from edgeformer.config import DataConfig
 from edgeformer.data import corpora, download
-from edgeformer.data.catalog import CORPORA, Corpus, PinnedFile
+from edgeformer.data.catalog import CORPORA, CorpusEntry, PinnedFile
 from edgeformer.data.corpora import load_corpus
 from edgeformer.data.prepare import ensure_writable, write_corpus
 from edgeformer.errors import ConfigError, DataError
@@ -41,7 +41,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def corpus(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Corpus:
+def corpus(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CorpusEntry:
     """A named corpus served over HTTP, and an empty cache."""
 
     def pinned(part: str) -> tuple[PinnedFile, ...]:
@@ -202,7 +202,7 @@ def test_the_current_folder_cannot_be_replaced(tmp_path: Path, monkeypatch: pyte
         ensure_writable(Path(), overwrite=False)
 
 
-def test_zip_member_of_a_pinned_archive(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_zip_member_of_a_pinned_archive(corpus: CorpusEntry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "pairs.zip"
     with zipfile.ZipFile(path, "w") as archive:
         lines = [f"source {number}\ttarget {number}.{extra}\tcredit" for number in range(30) for extra in range(2)]

@@ -33,7 +33,7 @@ from edgeformer.errors import DataError
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.run.folder import Run
 from edgeformer.train.encoding import encode_corpus, open_encoded
-from edgeformer.train.stopping import Interrupted
+from edgeformer.train.stopping import Interruption
 from edgeformer.train.trainer import Trainer, train
 from edgeformer_runtime.cli import text_input
 from edgeformer_runtime.tokenizer import Tokenizer, special_tokens
@@ -203,7 +203,7 @@ def recipe(text: Path, **data: int) -> Recipe:
 def stopped_once(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was stopped before its first update."""
     out = tmp_path_factory.mktemp("run") / "run"
-    with mock.patch.object(Trainer, "fit", return_value=Interrupted(signal.SIGTERM)):
+    with mock.patch.object(Trainer, "fit", return_value=Interruption(signal.SIGTERM)):
         assert not train(recipe(text), out).finished
     return out
 

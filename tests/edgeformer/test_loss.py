@@ -11,11 +11,11 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from edgeformer.config import TrainConfig
-from edgeformer.data.batches import NO_LABEL, BatchStream, EncodedPairs, Ragged
+from edgeformer.data.batches import NO_LABEL, BatchStream, EncodedPairs, RaggedArray
 from edgeformer.model.build import build_model
 from edgeformer.train import loss as loss_module
 from edgeformer.train.loss import Objective, projected_cross_entropy, smoothed_cross_entropy
-from edgeformer.train.prefetch import prepared_batches
+from edgeformer.train.prefetch import prefetched_batches
 from edgeformer.train.state import TrainingState, build_optimizer
 from edgeformer.train.trainer import Trainer
 from edgeformer_runtime.bundle.manifest import SpecialTokens
@@ -171,7 +171,7 @@ def test_an_update_takes_the_mean_of_the_recipe(loss_mean: str, accumulate: int)
     chance = np.random.default_rng(0)
     special = SpecialTokens()
     source_ids, target_ids = (
-        Ragged.from_sequences([chance.integers(5, 30, chance.integers(2, 9)).tolist() for _ in range(60)])
+        RaggedArray.from_sequences([chance.integers(5, 30, chance.integers(2, 9)).tolist() for _ in range(60)])
         for _ in range(2)
     )
     pairs = EncodedPairs(source_ids, target_ids, np.arange(60), 0, special)
@@ -201,7 +201,7 @@ def test_an_update_takes_the_mean_of_the_recipe(loss_mean: str, accumulate: int)
     state = TrainingState(model, build_optimizer(model, config))
     trainer = Trainer(run, fabric, state, stream, nothing, nothing)
     module, optimizer = fabric.setup(Objective(model, 0.0), state.optimizer)
-    update = trainer.update(module, optimizer, prepared_batches(stream.start_at(0)))
+    update = trainer.update(module, optimizer, prefetched_batches(stream.start_at(0)))
     torch.testing.assert_close(update.gradient_norm, norm.detach())
     if loss_mean == "tokens":
         torch.testing.assert_close(update.loss, expected.detach())  # else it is reported per token all the same

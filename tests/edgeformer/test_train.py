@@ -32,7 +32,7 @@ from edgeformer.run.folder import Run
 from edgeformer.run.info import Validation
 from edgeformer.run.weights import load_weights
 from edgeformer.train.loss import Objective
-from edgeformer.train.stopping import Interrupted, LimitReached
+from edgeformer.train.stopping import Interruption, TrainingLimit
 from edgeformer.train.trainer import Trainer, train
 from edgeformer.train.validation import Validator
 from edgeformer_runtime.files import locked_folder
@@ -162,7 +162,7 @@ def test_signal_saves_between_validations_and_resume_goes_on(
         patch.setattr(BatchStream, "batch", interrupted_batch)
         result = train(recipe(corpus, **settings), tmp_path / "resumed")
     assert not result.finished
-    assert result.stopped_by == Interrupted(signal.SIGTERM)
+    assert result.stopped_by == Interruption(signal.SIGTERM)
     assert result.steps == resume_state(tmp_path / "resumed")["progress"]["step"] == 5
     interrupted = Run.open(tmp_path / "resumed")
     assert (interrupted.info.status, interrupted.info.stopped_by) == ("interrupted", "SIGTERM")
@@ -278,7 +278,7 @@ def test_patience_stops_and_the_best_checkpoints_are_kept(
     with_losses(monkeypatch, [3.0, 1.0, 2.0, 4.0, 0.5])
     result = train(recipe(corpus, max_steps=30, patience=2), tmp_path / "run")
     assert result.steps == 12
-    assert result.stopped_by == LimitReached("patience", 2)
+    assert result.stopped_by == TrainingLimit("patience", 2)
     names = {path.name for path in result.run.checkpoints.iterdir()}
     assert names == {"last.ckpt", "step-00000006.safetensors", "step-00000009.safetensors"}
 
@@ -320,7 +320,7 @@ def test_max_minutes_counts_earlier_sessions(corpus: Path, tmp_path: Path, monke
 
     monkeypatch.setattr("time.monotonic", clock)
     first = train(recipe(corpus, max_steps=1000, max_minutes=0.5), tmp_path / "run")
-    assert first.stopped_by == LimitReached("max_minutes", 0.5)
+    assert first.stopped_by == TrainingLimit("max_minutes", 0.5)
     assert 0 < first.steps < 30
     again = train(recipe(corpus, max_steps=1000, max_minutes=0.5), tmp_path / "run", resume=True)
     assert again.steps == first.steps
@@ -554,7 +554,7 @@ def test_a_run_is_trained_by_one_process_at_a_time(corpus: Path, six: Run) -> No
 
 
 def test_resume_sets_the_recipe_on_every_process(corpus: Path, six: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Trainer, "fit", lambda _: Interrupted(signal.SIGTERM))
+    monkeypatch.setattr(Trainer, "fit", lambda _: Interruption(signal.SIGTERM))
     for rank, steps in (("0", 9), ("1", 10)):
         monkeypatch.setenv("RANK", rank)
         result = train(recipe(corpus, max_steps=steps), six.path, resume=True)

@@ -33,7 +33,7 @@ from edgeformer.run.weights import load_weights, save_weights
 from edgeformer.train.averaging import load_average
 from edgeformer.train.gpu import use_fp32_recurrences
 from edgeformer.train.loss import Objective
-from edgeformer.train.prefetch import prepared_batches
+from edgeformer.train.prefetch import prefetched_batches
 from edgeformer.train.processes import uses_bf16
 from edgeformer.train.state import TrainingState, build_optimizer
 from edgeformer.train.trainer import Trainer, Update, train
@@ -359,7 +359,7 @@ def test_batches_are_prepared_in_order_by_a_thread_that_is_one_ahead_and_ends(tm
             ids = torch.full((2, 3), number).numpy()
             yield Batch(ids, ids[:, 0], ids, torch.tensor([[4, -1, -1], [5, 6, -1]]).numpy(), 3)
 
-    prepared = prepared_batches(batches())
+    prepared = prefetched_batches(batches())
     batch, inputs = next(prepared)
     assert second.wait(10)  # is prepared while this one is in use
     assert threading.main_thread().name not in made
@@ -377,7 +377,7 @@ def test_a_batch_that_cannot_be_made_ends_the_training() -> None:
         raise OSError("gone")
 
     with pytest.raises(OSError, match="gone"):
-        next(prepared_batches(batches()))
+        next(prefetched_batches(batches()))
 
 
 @pytest.mark.parametrize(("major", "expected"), [(7, False), (8, True), (9, True)])

@@ -15,10 +15,10 @@ from edgeformer.data.text import Pair
 from edgeformer_runtime.text.protected import protected_spans
 from models.make import form
 from models.make.copies import CopyAmounts, augmented
-from models.make.joined import Joined
-from models.make.names import Name, Names, entries
-from models.make.numbers import Numbers
-from models.make.placeholders import Placeholders
+from models.make.joined import PairJoiner
+from models.make.names import Name, NameReplacer, entries
+from models.make.numbers import NumberReplacer
+from models.make.placeholders import PlaceholderInserter
 from tests.amounts import examples
 
 EN_FR = ("en", "fr")
@@ -33,7 +33,7 @@ PAIRS = [
     ("Open the file", "Ouvrir le fichier"),
 ]
 EVERYTHING = CopyAmounts(**{**{field.name: 1.5 for field in fields(CopyAmounts)}, "short": 0.0})
-NAMES, NUMBERS = Names(EN_FR), Numbers(EN_FR)
+NAMES, NUMBERS = NameReplacer(EN_FR), NumberReplacer(EN_FR)
 KINDS: dict[str, Callable[[Pair, Random], Pair | None]] = {
     "lowercase": form.lowercase,
     "uppercase": form.uppercase,
@@ -153,13 +153,13 @@ def test_names_are_replaced_by_others_of_their_kind_and_cities_by_their_names() 
         assert first[:2] in {name[:2] for name in entries("men")}
         assert second[:2] in {name[:2] for name in entries("women")}
         assert city[0] not in "AEIOU", "French depends on vowels"
-    found = {name for name, _ in Names(("en", "de")).find(("from Vienna to Lisbon", "von Wien nach Lissabon"))}
+    found = {name for name, _ in NameReplacer(("en", "de")).find(("from Vienna to Lisbon", "von Wien nach Lissabon"))}
     assert found == {Name("Vienna", "Wien"), Name("Lisbon", "Lissabon")}
 
 
 def test_joined_pairs_and_names_that_keep_their_capital() -> None:
     context = [("Then he and Tom ran, I think.", "Alors il et Tom ont couru, je crois que j' y étais.")] * 30
-    joined = Joined(
+    joined = PairJoiner(
         [("Tom was late.", "Tom était en retard."), ("He was late.", "Il était en retard."), *context], EN_FR
     )
     results = {joined.joined(("I was tired.", "J'étais fatigué."), Random(seed)) for seed in range(300)}
@@ -172,5 +172,5 @@ def test_joined_pairs_and_names_that_keep_their_capital() -> None:
 @pytest.mark.parametrize("pair", PAIRS)
 def test_what_is_inserted_is_on_both_sides(pair: Pair) -> None:
     for seed in range(20):
-        source, target = Placeholders(NAMES, NUMBERS).inserted(pair, Random(seed))
+        source, target = PlaceholderInserter(NAMES, NUMBERS).inserted(pair, Random(seed))
         assert set(protected(source)) == set(protected(target)) != set()

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from edgeformer.config import TrainConfig
 from edgeformer.run.info import Validation
-from edgeformer.train.stopping import LimitReached
+from edgeformer.train.stopping import TrainingLimit
 
 LINE_SECONDS = 15.0
 """Minimum time between two lines where there is no terminal."""
@@ -64,7 +64,7 @@ class TrainingDisplay:
         of = f"step {steps[0]:,}" if len(steps) == 1 else f"mean of steps {', '.join(map(str, steps))}"
         self.line(f"final model, {of}: {_figures(validation)}")
 
-    def nothing_left(self, limit: LimitReached, steps: int) -> None:
+    def nothing_left(self, limit: TrainingLimit, steps: int) -> None:
         """Say that a finished run is left as it is."""
         self.line(
             f"There is nothing to do: {limit} was reached after {steps:,} steps. "
