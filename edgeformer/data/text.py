@@ -27,7 +27,7 @@ Pair = tuple[str, str]
 """A source sentence and its target sentence."""
 
 MAX_MEMBERS = 100_000
-"""Files of an archive."""
+"""Maximum number of files in an archive."""
 
 _ZIP_MEMBER = re.compile(r"(?P<archive>.+\.zip):(?P<member>.+)", re.IGNORECASE | re.DOTALL)
 

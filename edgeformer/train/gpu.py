@@ -1,4 +1,4 @@
-"""What makes training on a GPU fast, and keeps its precision."""
+"""Speed and precision of training on a GPU."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 
 @dataclass(frozen=True, kw_only=True)
 class Validator:
-    """Scores a model on the validation pairs."""
+    """Scores of a model on the validation pairs."""
 
     run: Run
     """Has the recipe, whose section ``[train]`` says how much to decode and how much to compute at a time."""

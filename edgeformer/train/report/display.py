@@ -18,7 +18,7 @@ LINE_SECONDS = 15.0
 
 
 class TrainingDisplay:
-    """Shows on a console how training proceeds."""
+    """The progress of a training, as shown to a person."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
