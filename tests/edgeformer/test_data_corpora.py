@@ -70,23 +70,9 @@ def place(server: Server, folder: Path, suffix: str) -> None:
 
 
 @pytest.mark.usefixtures("corpus")
-def test_download_then_cache(server: Server) -> None:
+def test_what_is_downloaded_is_kept_and_only_its_training_part_filtered(server: Server) -> None:
     loaded = load_corpus(DataConfig(corpus="toy"))
     assert len(server.requests) == 6
-    again = load_corpus(DataConfig(corpus="toy"))
-    assert [list(part) for part in (again.train, again.valid, again.test)] == [
-        list(part) for part in (loaded.train, loaded.valid, loaded.test)
-    ]
-    assert (again.report, again.provenance) == (loaded.report, loaded.provenance)
-    assert len(server.requests) == 6
-    assert sorted(path.name for path in (download.cache_folder() / "toy").iterdir()) == sorted(
-        name.strip("/") for name in server.contents
-    )
-
-
-@pytest.mark.usefixtures("corpus")
-def test_only_train_is_filtered() -> None:
-    loaded = load_corpus(DataConfig(corpus="toy"))
     assert (loaded.report.kept, loaded.report.empty, loaded.report.duplicate) == (40, 1, 1)
     assert (len(loaded.train), len(loaded.valid), len(loaded.test)) == (40, 6, 5)
     assert loaded.test[-1] == ("", "")
@@ -94,11 +80,25 @@ def test_only_train_is_filtered() -> None:
     assert loaded.provenance.name == "toy"
     assert loaded.provenance.sha256["val.fr"] == hashlib.sha256(content("val", "fr")).hexdigest()
 
+    again = load_corpus(DataConfig(corpus="toy"))
+    assert list(again.train) == list(loaded.train)
+    assert (again.valid, again.test, again.provenance) == (loaded.valid, loaded.test, loaded.provenance)
+    assert len(server.requests) == 6
+    kept = sorted(path.name for path in (download.cache_folder() / "toy").iterdir())
+    assert kept == sorted(name.strip("/") for name in server.contents)
+
 
 @pytest.mark.usefixtures("corpus")
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-@pytest.mark.parametrize("subfolder", ["", "toy"])
-def test_local_folder_comes_first(server: Server, tmp_path: Path, suffix: str, subfolder: str) -> None:
+def test_repeated_pairs_are_kept_if_the_recipe_says_so() -> None:
+    loaded = load_corpus(DataConfig(corpus="toy", keep_repeated=True))
+    assert (loaded.report.kept, loaded.report.empty, loaded.report.duplicate) == (41, 1, 0)
+    first, *_, last = loaded.train
+    assert last == first
+
+
+@pytest.mark.usefixtures("corpus")
+@pytest.mark.parametrize(("subfolder", "suffix"), [("", ".gz"), ("toy", "")])
+def test_local_folder_comes_first(server: Server, tmp_path: Path, subfolder: str, suffix: str) -> None:
     place(server, tmp_path / "data" / subfolder, suffix)
     loaded = load_corpus(DataConfig(corpus="toy"), tmp_path / "data")
     assert len(loaded.train) == 40
@@ -234,22 +234,18 @@ def test_own_files_in_the_data_folder(tmp_path: Path, corpus: str | tuple[str, .
     assert set(loaded.provenance.sha256) == {"train.tsv", "valid.en", "valid.fr"}
 
 
-def test_own_files_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_files_that_are_empty_or_too_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own_files(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    loaded = load_corpus(DataConfig(train=("train.tsv",), valid_size=1, test_size=1))
+    monkeypatch.chdir(tmp_path)  # where they are looked for
+    config = DataConfig(train=("train.tsv",), valid_size=1, test_size=1)
+    loaded = load_corpus(config)
     assert (len(loaded.train), len(loaded.valid), len(loaded.test)) == (18, 1, 1)
     with pytest.raises(DataError, match="has 20; lower these sizes"):
         load_corpus(DataConfig(train=("train.tsv",)))
-
-
-@pytest.mark.parametrize("part", ["valid", "test"])
-def test_an_own_file_without_pairs(tmp_path: Path, part: str) -> None:
-    own_files(tmp_path)
     (tmp_path / "empty.tsv").touch()
-    config = DataConfig(train=("train.tsv",), valid_size=1, test_size=1)
-    with pytest.raises(DataError, match=r"empty\.tsv` must hold sentence pairs, but is empty"):
-        load_corpus(msgspec.structs.replace(config, **{part: ("empty.tsv",)}), tmp_path)
+    for part in ("valid", "test"):
+        with pytest.raises(DataError, match=r"empty\.tsv` must hold sentence pairs, but is empty"):
+            load_corpus(msgspec.structs.replace(config, **{part: ("empty.tsv",)}))
 
 
 def test_wrong_configurations(tmp_path: Path) -> None:

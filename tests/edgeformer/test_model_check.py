@@ -320,15 +320,6 @@ MISTAKES: dict[str, tuple[EncoderDecoder, list[str]]] = {
         altered("forward", lambda logits: logits / 0),
         ["`forward` returns logits that are not finite numbers"],
     ),
-    "several": (
-        small(forward=sees_the_batch, encode=sees_padding, attend=first_beams_first),
-        [
-            FORWARD_SEES,
-            STEP_DIFFERS,
-            STEP_SEES,
-            *BEAMS,
-        ],
-    ),
 }
 """Models with a mistake, and all that the check says of each."""
 
