@@ -25,6 +25,7 @@ from edgeformer.errors import CheckpointError, TrainingError
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.model.lstm.model import LSTMCell, LSTMLayer
+from edgeformer.model.transformer.model import Transformer
 from edgeformer.model.transformer.ssru import by_doubling, step_by_step
 from edgeformer.quality.translators import open_translator
 from edgeformer.run.folder import Run
@@ -67,44 +68,36 @@ def small_model(variant: str) -> EncoderDecoder:
     return randomise(build_model(small_recipe(variant), 30, 30), 0)
 
 
-Settings = tuple[bool, bool]
+def test_training_takes_tf32_and_nothing_takes_cudnns_attention(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cuDNN builds a plan for each new shape, and nearly every batch and step has one."""
+    allowed: dict[str, set[tuple[bool, bool]]] = {"training": set(), "alone": set()}
 
-
-def watch(monkeypatch: pytest.MonkeyPatch, family: str) -> dict[str, set[Settings]]:
-    """Note, for each way to call a model, whether cuDNN's attention and TF32 were allowed."""
-    noted: dict[str, set[Settings]] = {}
-    kind = type(build_model(small_recipe(section={"family": family, **SMALL_FAMILIES[family]}), 30, 30))
-    torch.backends.cuda.enable_cudnn_sdp(True)
-
-    def noting(name: str, original: Any) -> Any:
+    def noting(original: Any, phase: str) -> Any:
         def call(model: Any, *inputs: Any) -> Any:
             settings = torch.backends.cuda.cudnn_sdp_enabled(), torch.backends.cuda.matmul.allow_tf32
-            noted.setdefault(f"{name} {'trains' if model.training else 'evaluates'}", set()).add(settings)
+            allowed[phase].add(settings)
             return original(model, *inputs)
 
         return call
 
-    for name in ("features", "encode", "step"):
-        monkeypatch.setattr(kind, name, noting(name, getattr(kind, name)))
-    return noted
-
-
-@pytest.mark.parametrize("family", ["ssru", "lstm_attention"])
-def test_training_validation_and_evaluation_never_take_cudnns_attention(
-    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    noted = watch(monkeypatch, family)
-    monkeypatch.setattr("edgeformer.train.setup.check_model", lambda model: None)  # compares in full precision
-    run = train(recipe(tmp_path, family), tmp_path / "run").run
-    in_training = {"features trains", "features evaluates", "encode evaluates", "step evaluates"}
-    assert {call for call, settings in noted.items() if settings == {(False, True)}} >= in_training
-    assert all(settings == {(False, True)} for settings in noted.values())
-    assert not torch.backends.cuda.matmul.allow_tf32  # which other work in this process may not want
-    noted.clear()
     torch.backends.cuda.enable_cudnn_sdp(True)
-    open_translator(run.path).translate(["a b c"])
-    assert {"encode evaluates", "step evaluates"} <= noted.keys()
-    assert all(settings == {(False, False)} for settings in noted.values())
+    monkeypatch.setattr("edgeformer.train.setup.check_model", lambda model: None)  # compares in full precision
+    for phase in allowed:
+        with monkeypatch.context() as context:
+            for name in ("features", "encode", "step"):
+                context.setattr(Transformer, name, noting(getattr(Transformer, name), phase))
+            if phase == "training":
+                run = train(recipe(tmp_path, "ssru"), tmp_path / "run").run
+            else:
+                torch.backends.cuda.enable_cudnn_sdp(True)
+                open_translator(run.path).translate(["a b c"])
+    assert allowed == {"training": {(False, True)}, "alone": {(False, False)}}
+    for family in SMALL_FAMILIES:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        build_model(small_recipe(section={"family": family, **SMALL_FAMILIES[family]}), 30, 30)
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
 def share_storage(parameters: list[Any]) -> None:
