@@ -31,8 +31,6 @@ PositiveReal = Annotated[float, Meta(gt=0, le=MAX_COUNT)]
 """A finite number above zero."""
 Fraction = Annotated[float, Meta(ge=0, lt=1)]
 """A share that is not the whole."""
-Mean = Annotated[float, Meta(ge=0, le=100)]
-"""A mean number of copies."""
 
 
 class TokenizerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -58,32 +56,6 @@ class TokenizerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_
     """Lowercase the text before tokenizing it. The output is then lowercase too."""
 
 
-class AugmentConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Altered copies of training pairs, in addition to the pairs: for each kind, the mean number of copies of a pair
-    where the change is certain on both sides."""
-
-    names: Mean = 0.0
-    """Given names, surnames and cities replaced by others."""
-    numbers: Mean = 0.0
-    """Numbers in digits replaced by others of the same form, as each language writes them."""
-    joined: Mean = 0.0
-    """Two sentences as one text, or as clauses joined by "and"."""
-    placeholders: Mean = 0.0
-    """Placeholders and addresses in place of names and numbers; emoji and addresses before and after sentences."""
-    lowercase: Mean = 0.0
-    """Both sides in lower case."""
-    uppercase: Mean = 0.0
-    """Both sides in capitals."""
-    titlecase: Mean = 0.0
-    """Every word of the source capitalized, as in headlines."""
-    unpunctuated: Mean = 0.0
-    """Both sides without final punctuation."""
-    quotes: Mean = 0.0
-    """Straight apostrophes and quotation marks of the source made curly, and curly ones straight."""
-    short: Mean = 0.0
-    """Sentences of at most three words on both sides, unaltered: batches are measured in tokens, and these have few."""
-
-
 class DataConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Which text to train on, and which sentence pairs to keep."""
 
@@ -106,15 +78,10 @@ class DataConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     """Maximum sentence length on either side, in whitespace-separated words; longer pairs are dropped."""
     max_ratio: PositiveReal = 9.0
     """Maximum ratio between the two sides' lengths in words (after adding one to each length)."""
-    same_digits: bool = False
-    """Drop pairs whose sides have different digits, such as those with "18" on one side and "eighteen" on the other."""
-    french_spaces: bool = False
-    """Write French targets as typographers do: narrow no-break spaces before ``?``, ``!`` and ``;``, and no-break
-    spaces before colons and inside guillemets."""
-    augment: AugmentConfig = msgspec.field(default_factory=AugmentConfig)
-    """Altered copies of the training pairs."""
+    keep_repeated: bool = False
+    """Keep training pairs that repeat an earlier one exactly, in text that repeats pairs on purpose."""
     seed: Count = 1
-    """Seed of the split and of the altered copies."""
+    """Seed of the split."""
 
 
 class TrainConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):

@@ -126,16 +126,7 @@ def test_validation_and_evaluation_of_its_own_translations_agree(case: Case) -> 
     assert len(pairs) > 2
     encoded = case.encoded(pairs)
     references = [pairs[index][1] for index in encoded.kept]
-    validator = Validator(
-        encoded=encoded,
-        references=references,
-        target_tokenizer=case.run.target_tokenizer,
-        special=case.run.special,
-        batch_tokens=400,
-        sentences=100,
-        label_smoothing=0.0,
-        autocast=nullcontext,
-    )
+    validator = Validator(run=case.run, encoded=encoded, references=references, autocast=nullcontext)
     options = case.translator.options(beam_size=1, max_length=2 * int(encoded.target.length.max()))
     texts = [pairs[index][0] for index in encoded.kept]
     evaluation = evaluate_texts(case.translator, texts, references, options)

@@ -128,6 +128,10 @@ FAST = {"post_norm", "free_widths", "ssru"}
 seconds."""
 
 
+EVERY_BLOCK = {"post_norm", "t5", "marian_ssru", "lstm_bridge", "lstm_dot"}
+"""Variants that together have every kind of layer; those of all others are tried with the slow tests."""
+
+
 def is_slow(variant: str) -> bool:
     """Return whether the graphs of a variant are tested with the slow tests only."""
     return variant not in FAST
@@ -136,3 +140,8 @@ def is_slow(variant: str) -> bool:
 def traced_variants(variants: Iterable[str] = VARIANTS) -> list[str | ParameterSet]:
     """Return parameters for tests that need traced graphs of variants; those not in :data:`FAST` are marked as slow."""
     return [pytest.param(variant, marks=pytest.mark.slow) if is_slow(variant) else variant for variant in variants]
+
+
+def varied_blocks() -> list[str | ParameterSet]:
+    """Return parameters for tests of every variant; those not in :data:`EVERY_BLOCK` are marked as slow."""
+    return [name if name in EVERY_BLOCK else pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS]

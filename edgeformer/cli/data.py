@@ -1,8 +1,7 @@
-"""The commands ``data list``, ``data prepare`` and ``data software``."""
+"""The commands ``data list`` and ``data prepare``."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from edgeformer.data.catalog import CORPORA
 from edgeformer.errors import ConfigError
 from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.terminal import echo
-from edgeformer_runtime.files import write_atomically
 
 _DEFAULTS = DataConfig()
 
@@ -75,13 +73,13 @@ def prepare(name: str, out: Path, data_dir: Path | None, split: dict[str, int], 
     If the sizes or the seed differ from those of a recipe, the test set written here overlaps with what a model of
     that recipe was trained on.
     """
-    from edgeformer.data.augment.load import load_with_copies
+    from edgeformer.data.corpora import load_corpus
     from edgeformer.data.prepare import ensure_writable, write_corpus
 
     ensure_writable(out, overwrite=overwrite)
     recipe = _recipe(name)
     recipe = msgspec.structs.replace(recipe, data=msgspec.structs.replace(recipe.data, **split))
-    corpus = load_with_copies(recipe, data_dir)
+    corpus = load_corpus(recipe.data, data_dir)
     corpus = replace(
         corpus,
         source_language=recipe.source_language or corpus.source_language,
@@ -93,27 +91,6 @@ def prepare(name: str, out: Path, data_dir: Path | None, split: dict[str, int], 
     if corpus.provenance.licence:
         echo(f"license: {corpus.provenance.licence}")
     echo(f"Wrote {out}.")
-
-
-@data.command()
-@click.argument("language")
-@click.argument("packages", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="File to write, English<TAB>translation.")
-def software(language: str, packages: tuple[Path, ...], out: Path) -> None:
-    """Write the strings and the help of programs from Debian packages.
-
-    LANGUAGE is that of the translations, such as fr. PACKAGES are the .deb files of libreoffice-help-en-us,
-    libreoffice-help-LANGUAGE, libreoffice-l10n-LANGUAGE and gnome-user-docs, all or some of them. The corpus
-    software-en-fr is the file software.en-fr.tsv that is made from those of Debian 12.
-    """
-    from edgeformer.data.software import software_pairs
-
-    if out.is_dir():
-        raise ConfigError(f"`{out}` is a folder; give the name of a file to write.")
-    pairs = software_pairs(packages, language)
-    write_atomically(out, "".join("\t".join(pair) + "\n" for pair in pairs).encode("utf-8"))
-    for name, count in Counter(name for *_, name in pairs).items():
-        echo(f"{name}: {count:,} pairs")
 
 
 def _recipe(name: str) -> Recipe:

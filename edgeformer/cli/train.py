@@ -72,7 +72,7 @@ def train(
 
     from edgeformer.data.corpora import folder_of_files
     from edgeformer.train.processes import process_rank
-    from edgeformer.train.stopping import Interrupted
+    from edgeformer.train.stopping import Interruption
     from edgeformer.train.trainer import train as run_training
     from edgeformer_runtime.cli.output import console
 
@@ -84,7 +84,7 @@ def train(
     is_first = process_rank() == 0
     if is_first:
         _draw(result)
-    if isinstance(result.stopped_by, Interrupted):
+    if isinstance(result.stopped_by, Interruption):
         command = f"edgeformer train --out {out} --resume" + (f" --data {data_dir}" if data_dir else "")
         if is_first:
             console().print(f"Stopped by {result.stopped_by} after {result.steps:,} steps. Continue with:\n  {command}")
@@ -99,7 +99,7 @@ def _recipe(name: str | None, overrides: tuple[str, ...], init: Path | None) -> 
     if init is None:
         return (None if name is None else load_recipe(name, overrides)), None
     from edgeformer.run.folder import Run
-    from edgeformer.train.initial import fine_tuning_recipe
+    from edgeformer.train.setup import fine_tuning_recipe
 
     run = Run.open(init)
     return fine_tuning_recipe(run, None if name is None else load_recipe(name), overrides), run
@@ -125,7 +125,7 @@ def _summarize(result: TrainResult) -> None:
 
     info = result.run.info
     rows = table(str(result.run.path), "", "")
-    rows.add_row("steps", f"{result.steps:,} in {result.minutes:.1f} minutes, stopped by {info.stopped_by}")
+    rows.add_row("steps", f"{result.steps:,} in {info.minutes:.1f} minutes, stopped by {info.stopped_by}")
     rows.add_row("speed", f"{info.tokens_per_second:,.0f} target tokens/s")
     rows.add_row("parameters", f"{info.parameters:,}")
     if result.final is not None:

@@ -48,7 +48,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Ragged:
+class RaggedArray:
     """Sequences of different lengths in one flat array."""
 
     flat: NDArray[np.int32]
@@ -59,7 +59,7 @@ class Ragged:
     """Length of each sequence."""
 
     @classmethod
-    def from_sequences(cls, sequences: Sequence[Sequence[int]]) -> Ragged:
+    def from_sequences(cls, sequences: Sequence[Sequence[int]]) -> RaggedArray:
         """Concatenate sequences."""
         length = np.fromiter(map(len, sequences), np.int32, len(sequences))
         flat = np.fromiter(chain.from_iterable(sequences), np.int32, int(length.sum()))
@@ -79,9 +79,9 @@ class Ragged:
 class EncodedPairs:
     """Tokenized sentence pairs that fit the model, mapped from files, which all processes of a machine share."""
 
-    source: Ragged
+    source: RaggedArray
     """Each source with its end token."""
-    target: Ragged
+    target: RaggedArray
     """Each target from its start token to its end token."""
     kept: Ids
     """Index of each pair in the text that was encoded."""
@@ -131,7 +131,9 @@ class EncodedPairs:
                     for index, (source, target) in enumerate(zip(sources, targets, strict=True))
                     if len(source) <= max_source_length and len(target) - 1 <= max_target_length
                 ]
-                both = Ragged.from_sequences([ids for index in fitting for ids in (sources[index], targets[index])])
+                both = RaggedArray.from_sequences(
+                    [ids for index in fitting for ids in (sources[index], targets[index])]
+                )
                 arrays: dict[str, NDArray[Any]] = {
                     "ids": both.flat,
                     "start": both.start + length,
@@ -155,7 +157,7 @@ class EncodedPairs:
         ids, start, length, kept, too_long = (
             np.asarray(np.memmap(folder / name, dtype, "r")) for name, dtype in _FILES.items()
         )
-        source, target = (Ragged(ids, start[side::2], length[side::2]) for side in (0, 1))
+        source, target = (RaggedArray(ids, start[side::2], length[side::2]) for side in (0, 1))
         return cls(source, target, kept, int(too_long.sum()), special)
 
     def __len__(self) -> int:

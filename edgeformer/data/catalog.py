@@ -8,9 +8,6 @@ from typing import Literal
 
 _MULTI30K_URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1"
 _MULTI30K_LICENSE = "none stated; the captioned images are for non-commercial research"
-_SOFTWARE_LICENSE = (
-    "MPL-2.0, attribution: LibreOffice contributors; CC-BY-SA 3.0, attribution: the GNOME Documentation Project"
-)
 _CLDR_LICENSE = "Unicode License v3 (CLDR)"
 _TATOEBA_LICENSE = "CC-BY 2.0 FR, attribution: Tatoeba"
 
@@ -46,17 +43,15 @@ class PinnedFile:
     name: str
     """File name without ``.gz``; a local file may have this suffix or not."""
     url: str
-    """Address to download it from; empty if it must be made."""
+    """Address to download it from."""
     sha256: str
     """SHA-256 of the content after gzip decompression, or of the zip archive itself."""
     member: str = ""
     """Path of the text file inside a zip archive."""
-    advice: str = ""
-    """How to make the file if it has no address."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Corpus:
+class CorpusEntry:
     """One named corpus."""
 
     name: str
@@ -81,13 +76,11 @@ class Corpus:
     """The corpus's own test files; split from ``train`` if empty."""
     target_first: bool = False
     """The files have the target language first."""
-    is_list: bool = False
-    """A list of words, not sentences to measure with: beside other corpora, all of it is for training."""
     tokenized: bool = False
     """The text is already tokenized, so BLEU must not tokenize it again."""
 
 
-def _multi30k(target: Literal["de", "fr"], *, tokenized: bool) -> Corpus:
+def _multi30k(target: Literal["de", "fr"], *, tokenized: bool) -> CorpusEntry:
     infix, folder, suffix = (".lc.norm.tok", "tok", "") if tokenized else ("", "raw", ".gz")
 
     def files(part: str) -> tuple[PinnedFile, ...]:
@@ -103,7 +96,7 @@ def _multi30k(target: Literal["de", "fr"], *, tokenized: bool) -> Corpus:
         )
 
     form = "lowercased, normalized and tokenized by its authors" if tokenized else "raw text"
-    return Corpus(
+    return CorpusEntry(
         name=f"multi30k-en-{target}{'-tok' if tokenized else ''}",
         description=f"Multi30k task 1, image captions, {form}; test2016",
         source_language="en",
@@ -120,12 +113,12 @@ def _multi30k(target: Literal["de", "fr"], *, tokenized: bool) -> Corpus:
 
 def _tatoeba(
     language: Literal["de", "fr"], *, archive: str, member: str, sha256: str, pairs: int
-) -> tuple[Corpus, Corpus]:
+) -> tuple[CorpusEntry, CorpusEntry]:
     """Return the corpus from English, and that to English."""
     file = PinnedFile(
         folder="tatoeba", name=archive, url=f"https://www.manythings.org/anki/{archive}", sha256=sha256, member=member
     )
-    from_english = Corpus(
+    from_english = CorpusEntry(
         name=f"tatoeba-en-{language}",
         description="Tatoeba, short everyday sentences; split by source sentence",
         source_language="en",
@@ -138,27 +131,7 @@ def _tatoeba(
     return from_english, _reversed(from_english)
 
 
-def _software(language: Literal["fr"], *, sha256: str, pairs: int) -> Corpus:
-    """Return the corpus from English."""
-    name = f"software.en-{language}.tsv"
-    advice = (
-        f"make it from Debian's packages with `edgeformer data software {language} *.deb --out DIR/software/{name}` "
-        "(see `edgeformer data software --help`)"
-    )
-    return Corpus(
-        name=f"software-en-{language}",
-        description="Strings and help of LibreOffice 7.4 and GNOME 43; split by source sentence",
-        source_language="en",
-        target_language=language,
-        license=_SOFTWARE_LICENSE,
-        pairs=pairs,
-        origin=f"Debian 12: libreoffice-help-en-us, libreoffice-help-{language}, libreoffice-l10n-{language}, "
-        "gnome-user-docs",
-        train=(PinnedFile(folder="software", name=name, url="", sha256=sha256, advice=advice),),
-    )
-
-
-def _reversed(corpus: Corpus) -> Corpus:
+def _reversed(corpus: CorpusEntry) -> CorpusEntry:
     """The same corpus in the other direction."""
     source, target = corpus.source_language, corpus.target_language
     return replace(
@@ -170,7 +143,7 @@ def _reversed(corpus: Corpus) -> Corpus:
     )
 
 
-_DATES = Corpus(
+_DATES = CorpusEntry(
     name="dates-en-fr",
     description="Dates, times, numbers, currencies and units as CLDR writes them; generated, no download",
     source_language="en",
@@ -179,25 +152,12 @@ _DATES = Corpus(
     pairs=60_000,
     origin="generated with Babel from https://cldr.unicode.org",
 )
-_WORDS = replace(
-    _DATES,
-    name="words-en-fr",
-    description="Days, months, countries, languages, currencies, units, numbers in words, dates, greetings; generated",
-    pairs=9_391,
-    is_list=True,
-)
-
-_SOFTWARE_FR = _software("fr", sha256="5dc837e0d2e1a322efe50573a2ac649944dccfbc9d0e73141bc4dd99620383bb", pairs=59_436)
 
 CORPORA = MappingProxyType(
     {
         corpus.name: corpus
         for corpus in (
             _DATES,
-            _WORDS,
-            _reversed(_WORDS),
-            _SOFTWARE_FR,
-            _reversed(_SOFTWARE_FR),
             _multi30k("de", tokenized=False),
             _multi30k("de", tokenized=True),
             _multi30k("fr", tokenized=False),

@@ -12,16 +12,9 @@ from typing import Any
 import msgspec
 
 from edgeformer.config import DataConfig
-from edgeformer.data.catalog import CORPORA, Corpus, PinnedFile
+from edgeformer.data.catalog import CORPORA, CorpusEntry, PinnedFile
 from edgeformer.data.download import cache_folder, download
-from edgeformer.data.filters import (
-    FilterReport,
-    drop_other_digits,
-    filter_pairs,
-    french_spaces,
-    split_by_source,
-    sum_of,
-)
+from edgeformer.data.filters import FilterReport, filter_pairs, split_by_source, sum_of
 from edgeformer.data.text import Pair, TextPairs, content_sha256, iterate_pairs
 from edgeformer.errors import ConfigError, DataError
 from edgeformer_runtime.bundle.provenance import Origin
@@ -37,8 +30,6 @@ class TextOrigin(Origin, kw_only=True, frozen=True, omit_defaults=True):
     distilled: dict[str, Any] = msgspec.field(default_factory=dict)
     """How a teacher generated the targets (:class:`~edgeformer.distill.folder.Job`, with counts and the hashes of the
     original corpus); empty if the targets are the corpus's own."""
-    augment: dict[str, float] = msgspec.field(default_factory=dict)
-    """Share of pairs that have an altered copy, by the kind of change."""
     initial: TextOrigin | None = None
     """The same of the model that training started from; ``None`` if it started from random weights."""
 
@@ -93,9 +84,6 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None) -> ParallelCor
     then in the cache folder, and finally downloaded. The user's own files and folders are relative to ``data_dir`` if
     it is given, else to the current folder.
 
-    The copies of ``data.augment`` are not part of it; :func:`~edgeformer.data.augment.load.load_with_copies` adds
-    them.
-
     Args:
         config: section ``[data]`` of a recipe.
         data_dir: folder with corpora.
@@ -111,13 +99,7 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None) -> ParallelCor
     names = config.corpus or None
     if names is None or isinstance(names, str):
         return _load(config, names, data_dir)
-    parts = []
-    for name in names:
-        part = _load(config, name, data_dir)
-        if name in CORPORA and CORPORA[name].is_list:
-            part = replace(part, train=TextPairs.of(part.train, part.valid, part.test), valid=[], test=[])
-        parts.append(part)
-    return _joined(parts)
+    return join_corpora([_load(config, name, data_dir) for name in names])
 
 
 def _load(config: DataConfig, name: str | None, data_dir: Path | None) -> ParallelCorpus:
@@ -140,20 +122,17 @@ def _load(config: DataConfig, name: str | None, data_dir: Path | None) -> Parall
         list(own()) if (own := part(getattr(config, name), getattr(corpus, name) if corpus else ())) else None
         for name in ("valid", "test")
     )
-    train, report = filter_pairs(read, max_words=config.max_words, max_ratio=config.max_ratio)
+    train, report = filter_pairs(
+        read, max_words=config.max_words, max_ratio=config.max_ratio, keep_repeated=config.keep_repeated
+    )
     split = split_by_source(
         train,
         valid_size=config.valid_size if valid is None else 0,
         test_size=config.test_size if test is None else 0,
         seed=config.seed,
     )
-    train = split.train  # the split is independent of what follows
-    if config.same_digits:
-        train, report = drop_other_digits(train, report)
-    if config.french_spaces:
-        train = train.map(lambda pair: (pair[0], french_spaces(pair[1])))
     return ParallelCorpus(
-        train=train,
+        train=split.train,
         valid=split.valid if valid is None else valid,
         test=split.test if test is None else test,
         report=report,
@@ -163,15 +142,14 @@ def _load(config: DataConfig, name: str | None, data_dir: Path | None) -> Parall
     )
 
 
-def _joined(corpora: Sequence[ParallelCorpus]) -> ParallelCorpus:
-    """Several corpora as one; what one of them holds out is not trained on, whatever its case and punctuation."""
+def join_corpora(corpora: Sequence[ParallelCorpus]) -> ParallelCorpus:
+    """Join several corpora; what one of them holds out is not trained on, whatever its case and punctuation."""
     if len({(corpus.source_language, corpus.target_language) for corpus in corpora}) > 1:
         pairs = ", ".join(f"{corpus.source_language} → {corpus.target_language}" for corpus in corpora)
         raise ConfigError(f"The corpora of `data.corpus` must have the same languages, but have {pairs}.")
     for origin in (corpus.provenance for corpus in corpora):
-        if origin.tokenize == "none" or origin.augment:
-            form = "altered copies" if origin.augment else "tokenized text"
-            raise ConfigError(f"`{origin.name}` has {form} and cannot be combined with others; give it alone.")
+        if origin.tokenize == "none":
+            raise ConfigError(f"`{origin.name}` has tokenized text and cannot be combined with others; give it alone.")
     valid, test = ([pair for corpus in corpora for pair in getattr(corpus, part)] for part in ("valid", "test"))
     held_out = {_key(source) for source, _ in (*valid, *test)}
     origins = list({corpus.provenance.name: corpus.provenance for corpus in corpora}.values())
@@ -246,21 +224,20 @@ def _load_folder(config: DataConfig, name: str, data_dir: Path | None) -> Parall
     )
 
 
-def _in_direction(pairs: Iterable[Pair], corpus: Corpus | None) -> Iterable[Pair]:
+def _in_direction(pairs: Iterable[Pair], corpus: CorpusEntry | None) -> Iterable[Pair]:
     return ((second, first) for first, second in pairs) if corpus and corpus.target_first else pairs
 
 
-def _provenance(corpus: Corpus | None, hashes: dict[str, str]) -> TextOrigin:
+def _provenance(corpus: CorpusEntry | None, hashes: dict[str, str]) -> TextOrigin:
     if corpus is None:
         return TextOrigin(name="files", sha256=hashes)
     return TextOrigin(name=corpus.name, licence=corpus.license, origin=corpus.origin, sha256=hashes)
 
 
-def _generated(config: DataConfig, corpus: Corpus | None, hashes: dict[str, str]) -> Callable[[], Iterable[Pair]]:
-    from edgeformer.data.dates import generate_dates  # only generated corpora need Babel
-    from edgeformer.data.words import generate_words
+def _generated(config: DataConfig, corpus: CorpusEntry | None, hashes: dict[str, str]) -> Callable[[], Iterable[Pair]]:
+    from edgeformer.data.dates import generate_dates  # needs Babel
 
-    pairs = (generate_words if corpus and corpus.is_list else generate_dates)(seed=config.seed)
+    pairs = generate_dates(seed=config.seed)
     text = "".join(f"{source}\t{target}\n" for source, target in pairs)
     hashes["generated"] = hashlib.sha256(text.encode("utf-8")).hexdigest()
     return lambda: _in_direction(pairs, corpus)
@@ -300,10 +277,6 @@ def _obtain(file: PinnedFile, data_dir: Path | None) -> Path:
         if path.is_file():
             _verify(file, content_sha256(path), path, "Remove the file to have it downloaded again")
             return path
-    if not file.url:
-        raise DataError(
-            f"`{file.name}` is not in the folder of --data or its subfolder `{file.folder}`; {file.advice}."
-        )
     content = download(file.url)
     path = cache / file.url.rpartition("/")[2]
     _verify(

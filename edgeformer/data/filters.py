@@ -1,9 +1,8 @@
-"""Filtering of the sentence pairs to train on, the spaces of French punctuation, and the split into parts."""
+"""Filtering of the sentence pairs to train on, and their split into parts."""
 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -27,8 +26,6 @@ class FilterReport(msgspec.Struct, kw_only=True, frozen=True):
     """Pairs whose lengths differ by more than ``max_ratio``."""
     duplicate: int
     """Pairs that repeat an earlier one exactly."""
-    digits: int = 0
-    """Pairs whose sides have different digits."""
 
     @property
     def total(self) -> int:
@@ -38,7 +35,7 @@ class FilterReport(msgspec.Struct, kw_only=True, frozen=True):
     @property
     def dropped(self) -> int:
         """Pairs dropped."""
-        return self.empty + self.too_long + self.ratio + self.duplicate + self.digits
+        return self.empty + self.too_long + self.ratio + self.duplicate
 
     def summary(self) -> str:
         """One line for humans."""
@@ -47,14 +44,13 @@ class FilterReport(msgspec.Struct, kw_only=True, frozen=True):
             "too long": self.too_long,
             "length ratio": self.ratio,
             "duplicate": self.duplicate,
-            "different digits": self.digits,
         }
         listed = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count)
         return f"kept {self.kept:,} of {self.total:,} pairs" + (f"; dropped {listed}" if listed else "")
 
 
 def filter_pairs(
-    read: Callable[[], Iterable[Pair]], *, max_words: int = 80, max_ratio: float = 9.0
+    read: Callable[[], Iterable[Pair]], *, max_words: int = 80, max_ratio: float = 9.0, keep_repeated: bool = False
 ) -> tuple[TextPairs, FilterReport]:
     """Drop pairs that are empty, too long, of very different lengths, or repeated; keep the order of the others.
 
@@ -64,6 +60,7 @@ def filter_pairs(
         read: reads source and target sentences, always the same ones.
         max_words: maximum number of whitespace-separated words on either side.
         max_ratio: maximum ratio between the numbers of words of the sides, after adding one to each.
+        keep_repeated: keep pairs that repeat an earlier one.
     """
     flags, digests = bytearray(), bytearray()
     dropped = {"empty": 0, "too_long": 0, "ratio": 0}
@@ -83,46 +80,16 @@ def filter_pairs(
     order = np.lexsort((second, first))  # stable: of equal pairs, the one that was read first comes first
     first, second = first[order], second[order]
     is_repeated = np.zeros(len(order), np.bool_)
-    is_repeated[order[1:]] = (first[1:] == first[:-1]) & (second[1:] == second[:-1])
+    if not keep_repeated:
+        is_repeated[order[1:]] = (first[1:] == first[:-1]) & (second[1:] == second[:-1])
     pairs = TextPairs(read, np.frombuffer(flags, np.bool_)).where(~is_repeated)
     return pairs, FilterReport(kept=len(pairs), duplicate=int(is_repeated.sum()), **dropped)
-
-
-def drop_other_digits(pairs: TextPairs, report: FilterReport) -> tuple[TextPairs, FilterReport]:
-    """Drop pairs whose sides do not have each digit equally often, and count them in the report."""
-    kept = pairs.keep(lambda pair: _digits(pair[0]) == _digits(pair[1]))
-    dropped = len(pairs) - len(kept)
-    return kept, msgspec.structs.replace(report, kept=report.kept - dropped, digits=report.digits + dropped)
 
 
 def sum_of(reports: Sequence[FilterReport]) -> FilterReport:
     """Add up the numbers of several reports."""
     fields = FilterReport.__struct_fields__
     return FilterReport(**{field: sum(getattr(report, field) for report in reports) for field in fields})
-
-
-def _digits(text: str) -> list[str]:
-    return sorted(re.findall(r"\d", text))
-
-
-_NARROW, _WIDE = "\u202f", "\u00a0"
-_SPACES = f"[ {_NARROW}{_WIDE}]*"
-_RULES = (  # guillemets first: their spaces are what the others look for
-    (re.compile(rf"«{_SPACES}"), "«" + _WIDE),
-    (re.compile(rf"{_SPACES}»"), _WIDE + "»"),
-    (re.compile(rf"(?<=[^\s?!;:(/.]){_SPACES}([?!;]+)(?=$|[\s»\")\]])"), _NARROW + r"\1"),
-    (re.compile(rf"(?<=\w){_SPACES}:(?=\s|$)"), _WIDE + ":"),
-)
-
-
-def french_spaces(text: str) -> str:
-    """Put a narrow no-break space before ``?``, ``!`` and ``;``, and no-break spaces before colons and in guillemets.
-
-    Question marks and the like inside words, as in addresses, are left alone.
-    """
-    for pattern, replacement in _RULES:
-        text = pattern.sub(replacement, text)
-    return text
 
 
 class Split(NamedTuple):

@@ -27,7 +27,7 @@ Pair = tuple[str, str]
 """A source sentence and its target sentence."""
 
 MAX_MEMBERS = 100_000
-"""Files of an archive."""
+"""Maximum number of files in an archive."""
 
 _ZIP_MEMBER = re.compile(r"(?P<archive>.+\.zip):(?P<member>.+)", re.IGNORECASE | re.DOTALL)
 
@@ -72,10 +72,6 @@ class TextPairs:
     def keep(self, condition: Callable[[Pair], bool]) -> TextPairs:
         """Those of the pairs that meet a condition."""
         return self.where(np.fromiter(map(condition, self), np.bool_, len(self)))
-
-    def map(self, change: Callable[[Pair], Pair]) -> TextPairs:
-        """All pairs, changed."""
-        return TextPairs(lambda: map(change, self.read()), self.kept)
 
 
 def read_pairs(files: Sequence[str | Path]) -> list[Pair]:

@@ -62,9 +62,8 @@ def distill(
 ) -> CorpusReport:
     """Write a corpus whose training targets are a teacher's translations, for ``data.corpus``.
 
-    Altered copies (``data.augment``) are not translated: training makes them of the pairs that this writes. A pair
-    keeps its reference if the teacher does not finish a translation of it. Once the corpus is read, memory holds one
-    block at a time.
+    A pair keeps its reference if the teacher does not finish a translation of it. Once the corpus is read, memory holds
+    one block at a time.
 
     Args:
         teacher: an opened bundle.

@@ -9,7 +9,7 @@ from torch import nn
 from edgeformer.model.fields import Tying
 
 
-class Tables(NamedTuple):
+class VocabularyTables(NamedTuple):
     """Modules that may share a weight."""
 
     source: nn.Embedding
@@ -22,7 +22,7 @@ class Tables(NamedTuple):
 
 def vocabulary_tables(
     source_vocab_size: int, target_vocab_size: int, width: int, tied: Tying, *, bias: bool = False
-) -> Tables:
+) -> VocabularyTables:
     """Make the tables; all weights have a standard deviation of ``width ** -0.5``, which suits scaling and tying.
 
     Args:
@@ -49,4 +49,4 @@ def vocabulary_tables(
         nn.init.normal_(weight, std=width**-0.5)
     if bias:
         nn.init.zeros_(projection.bias)
-    return Tables(source, target, projection)
+    return VocabularyTables(source, target, projection)

@@ -35,6 +35,8 @@ RESUME_FILE = "last.ckpt"
 INITIAL_FILE = "initial.safetensors"
 
 SAMPLE_SIZE = 1000
+FORMER_DATA_KEYS = ("augment", "same_digits", "french_spaces")
+"""Keys of section ``[data]`` of earlier versions. They mattered only while a run was trained."""
 MAX_UNKNOWN = 0.1
 """Fraction of unknown tokens, or of empty translations, above which a sample of text is unlike what a model is for."""
 AFTER_DIVERGENCE = (
@@ -58,6 +60,9 @@ class Run:
         checkpoints/step-*.safetensors
         encoded/                     the text as token ids, until training has finished
     """
+
+    former_keys: tuple[str, ...] = ()
+    """Those of :data:`FORMER_DATA_KEYS` that the recipe set; such a run is complete, but cannot be resumed."""
 
     def __init__(self, path: Path, recipe: Recipe, info: RunInfo) -> None:
         self.path = path
@@ -139,6 +144,7 @@ class Run:
         try:
             tree = msgspec.json.decode((path / RECIPE_FILE).read_bytes())
             _require_family(path, tree)
+            former = _remove_former_keys(tree)
             recipe = recipe_from_tree(tree, str(path / RECIPE_FILE))
             file = INFO_FILE
             info = msgspec.json.decode((path / INFO_FILE).read_bytes(), type=RunInfo)
@@ -148,7 +154,9 @@ class Run:
                 f"Run `{path}` is damaged: `{file}` cannot be used ({reason}). Restore the file, or train again "
                 "into a new folder."
             ) from None
-        return cls(path, recipe, info)
+        run = cls(path, recipe, info)
+        run.former_keys = former
+        return run
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -264,6 +272,15 @@ def _require_family(path: Path, tree: Any) -> None:
         get_family(family)
     except ConfigError as error:
         raise CheckpointError(f"{needs}. {error}") from error
+
+
+def _remove_former_keys(tree: Any) -> tuple[str, ...]:
+    """Remove :data:`FORMER_DATA_KEYS` from a parsed recipe, and return those that were set."""
+    data = tree.get("data") if isinstance(tree, dict) else None
+    if not isinstance(data, dict):
+        return ()
+    removed = {key: data.pop(key, None) for key in FORMER_DATA_KEYS}
+    return tuple(key for key, value in removed.items() if (any(value.values()) if isinstance(value, dict) else value))
 
 
 def differing_keys(left: Mapping[str, Any], right: Mapping[str, Any], prefix: str = "") -> list[str]:

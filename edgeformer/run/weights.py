@@ -42,7 +42,7 @@ def save_weights(model: EncoderDecoder, path: Path) -> None:
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor with a storage of its own; on a GPU, cuDNN lets all weights of an LSTM be parts of one."""
+    """Return a tensor with a storage of its own. On a GPU, cuDNN lets all weights of an LSTM be parts of one."""
     tensor = tensor.cpu().contiguous()
     return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
 

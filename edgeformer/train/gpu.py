@@ -1,4 +1,4 @@
-"""What makes training on a GPU fast, and keeps its precision."""
+"""Speed and precision of training on a GPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 
-class LaterRead:
+class HostCopy:
     """Numbers that a GPU computes, copied to the host without waiting for them."""
 
     def __init__(self, values: Tensor) -> None:

@@ -12,7 +12,7 @@ from lightning_fabric.strategies.ddp import DDPStrategy
 
 from edgeformer.config import TrainConfig
 from edgeformer.errors import TrainingError
-from edgeformer.train.gpu import LaterRead
+from edgeformer.train.gpu import HostCopy
 from edgeformer.train.stopping import StopReason
 from edgeformer_runtime.engine.cpus import cpu_facts, cpu_flags
 
@@ -76,10 +76,10 @@ def wait_for_all(fabric: Fabric) -> None:
         raise TrainingError(f"Another process has ended or cannot be reached; see its output ({cause}).") from None
 
 
-class Agreement:
+class StopVote:
     """Decides whether all processes stop, an update after one of them wants to, so that none waits for its GPU."""
 
-    _wanted: LaterRead | None = None
+    _wanted: HostCopy | None = None
 
     def __call__(self, fabric: Fabric, reason: StopReason | None) -> StopReason | None:
         """Return the same reason on every process: that of the first one that had one at the call before."""
@@ -87,7 +87,7 @@ class Agreement:
             return reason
         wants = torch.full((), float(reason is not None), device=fabric.device)
         torch.distributed.all_reduce(wants)
-        before, self._wanted = self._wanted, LaterRead(wants)
+        before, self._wanted = self._wanted, HostCopy(wants)
         if before is None or not before():
             return None
         reasons: list[StopReason | None] = [None] * fabric.world_size

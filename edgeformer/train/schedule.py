@@ -24,7 +24,8 @@ def learning_rate(position: float, config: TrainConfig, d_model: int) -> float:
     Over the last ``cooldown_steps`` of ``max_steps``, both are multiplied by a factor that falls linearly from 1 to 0.
 
     Args:
-        position: number of the update, starting at 1, if only ``max_steps`` limit the training; see :class:`Schedule`.
+        position: number of the update, starting at 1, if only ``max_steps`` limit the training; see
+            :class:`LearningRateSchedule`.
         config: section ``[train]``.
         d_model: width of the model, for ``noam``.
     """
@@ -39,7 +40,7 @@ def learning_rate(position: float, config: TrainConfig, d_model: int) -> float:
     return peak * shape
 
 
-class Schedule:
+class LearningRateSchedule:
     """How far along the schedule a training is, by the share of its time or of its steps, whichever is greater.
 
     The position counts the updates of a training that is limited by ``max_steps`` alone. If ``max_minutes`` come first,

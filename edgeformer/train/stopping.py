@@ -12,13 +12,13 @@ from typing import Literal
 
 from edgeformer.config import TrainConfig
 from edgeformer.run.info import Validation
-from edgeformer.train.checkpoints.averaging import best_steps
+from edgeformer.train.averaging import best_steps
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
-class LimitReached:
+class TrainingLimit:
     """A limit of the recipe's section ``[train]`` was reached."""
 
     key: Literal["max_steps", "max_minutes", "patience"]
@@ -31,7 +31,7 @@ class LimitReached:
 
 
 @dataclass(frozen=True)
-class Interrupted:
+class Interruption:
     """A signal asked the process to end. Training is not finished and can be resumed."""
 
     signal: signal.Signals
@@ -41,32 +41,32 @@ class Interrupted:
         return self.signal.name
 
 
-StopReason = LimitReached | Interrupted
+StopReason = TrainingLimit | Interruption
 
 
 def limit_reached(
     config: TrainConfig, step: int, minutes: float, validations: Sequence[Validation]
-) -> LimitReached | None:
+) -> TrainingLimit | None:
     """Return the limit that ends a training after so many updates and minutes and these validations, or ``None``."""
     if step >= config.max_steps:
-        return LimitReached("max_steps", config.max_steps)
+        return TrainingLimit("max_steps", config.max_steps)
     if config.max_minutes is not None and minutes >= config.max_minutes:
-        return LimitReached("max_minutes", config.max_minutes)
+        return TrainingLimit("max_minutes", config.max_minutes)
     if config.patience and validations:
         best = best_steps(validations, 1)[0]
         if sum(validation.step > best for validation in validations) >= config.patience:
-            return LimitReached("patience", config.patience)
+            return TrainingLimit("patience", config.patience)
     return None
 
 
 class SignalWatch:
     """Remembers the last SIGINT or SIGTERM."""
 
-    received: Interrupted | None = None
+    received: Interruption | None = None
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
         """Note a signal; from now on, SIGINT interrupts at once."""
-        self.received = Interrupted(signal.Signals(number))
+        self.received = Interruption(signal.Signals(number))
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

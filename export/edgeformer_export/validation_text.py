@@ -7,8 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from edgeformer.data.augment.load import load_with_copies
-from edgeformer.data.corpora import TextOrigin
+from edgeformer.data.corpora import TextOrigin, load_corpus
 from edgeformer.data.text import read_pairs
 from edgeformer.errors import ConfigError, DataError
 from edgeformer.run.folder import Run
@@ -69,7 +68,7 @@ def validation_text(run: Run, data_dir: Path | None = None, files: tuple[Path, P
             "REFERENCE."
         )
     else:
-        corpus = load_with_copies(recipe, data_dir)
+        corpus = load_corpus(recipe.data, data_dir)
         trained_on = msgspec.structs.replace(msgspec.convert(run.info.provenance, TextOrigin), initial=None)
         if trained_on not in (TextOrigin(), corpus.provenance):
             raise DataError(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeformer.config import TokenizerConfig
-from edgeformer.data.batches import NO_LABEL, Batch, BatchStream, EncodedPairs, Ragged, evenly_spaced, in_order
+from edgeformer.data.batches import NO_LABEL, Batch, BatchStream, EncodedPairs, RaggedArray, evenly_spaced, in_order
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import DataError
 from edgeformer_runtime.bundle.manifest import SpecialTokens
@@ -21,8 +21,8 @@ BOS, EOS = 2, 3
 def pairs_of(lengths: list[tuple[int, int]]) -> EncodedPairs:
     """Pairs of these lengths; source ``i`` consists of token ``i + 4``, so that rows can be told apart."""
     return EncodedPairs(
-        source=Ragged.from_sequences([[index + 4] * source + [EOS] for index, (source, _) in enumerate(lengths)]),
-        target=Ragged.from_sequences(
+        source=RaggedArray.from_sequences([[index + 4] * source + [EOS] for index, (source, _) in enumerate(lengths)]),
+        target=RaggedArray.from_sequences(
             [[BOS] + [index + 4] * target + [EOS] for index, (_, target) in enumerate(lengths)]
         ),
         kept=np.arange(len(lengths)),

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edgeformer.config import DataConfig, load_recipe
-from edgeformer.data.augment.load import load_with_copies
+from edgeformer.config import DataConfig
 from edgeformer.data.catalog import CORPORA
 from edgeformer.data.corpora import load_corpus
 from edgeformer.data.text import read_pairs
@@ -98,20 +97,3 @@ def test_mistakes_have_no_traceback(
     monkeypatch.chdir(tmp_path)
     assert message in error("data", *args, code=code)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_corpus_that_is_written_with_copies_gets_no_more(tmp_path: Path) -> None:
-    (tmp_path / "text.tsv").write_text("".join(f"Word {n}.\tMot {n}.\n" for n in range(60)), encoding="utf-8")
-    (tmp_path / "recipe.toml").write_text(
-        'source_language = "en"\ntarget_language = "fr"\n[model]\nfamily = "transformer"\n'
-        f'[data]\ntrain = ["{tmp_path / "text.tsv"}"]\nvalid_size = 10\ntest_size = 10\n'
-        "[data.augment]\nuppercase = 1\n",
-        encoding="utf-8",
-    )
-    result = succeeded("data", "prepare", tmp_path / "recipe.toml", "--out", tmp_path / "out")
-    assert "train 80, valid 10, test 10 pairs" in result.output
-    assert read_pairs([tmp_path / "out" / "train.en", tmp_path / "out" / "train.fr"])[-1][0].isupper()
-    recipe = load_recipe(str(tmp_path / "recipe.toml"), [f"data.corpus={tmp_path / 'out'}", "data.train=[]"])
-    corpus = load_with_copies(recipe)
-    assert len(corpus.train) == 80
-    assert corpus.provenance.augment == {"uppercase": 1}

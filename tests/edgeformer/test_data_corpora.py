@@ -17,7 +17,7 @@ import pytest
 
 from edgeformer.config import DataConfig
 from edgeformer.data import corpora, download
-from edgeformer.data.catalog import CORPORA, Corpus, PinnedFile
+from edgeformer.data.catalog import CORPORA, CorpusEntry, PinnedFile
 from edgeformer.data.corpora import load_corpus
 from edgeformer.data.prepare import ensure_writable, write_corpus
 from edgeformer.errors import ConfigError, DataError
@@ -41,7 +41,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def corpus(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Corpus:
+def corpus(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CorpusEntry:
     """A named corpus served over HTTP, and an empty cache."""
 
     def pinned(part: str) -> tuple[PinnedFile, ...]:
@@ -70,23 +70,9 @@ def place(server: Server, folder: Path, suffix: str) -> None:
 
 
 @pytest.mark.usefixtures("corpus")
-def test_download_then_cache(server: Server) -> None:
+def test_what_is_downloaded_is_kept_and_only_its_training_part_filtered(server: Server) -> None:
     loaded = load_corpus(DataConfig(corpus="toy"))
     assert len(server.requests) == 6
-    again = load_corpus(DataConfig(corpus="toy"))
-    assert [list(part) for part in (again.train, again.valid, again.test)] == [
-        list(part) for part in (loaded.train, loaded.valid, loaded.test)
-    ]
-    assert (again.report, again.provenance) == (loaded.report, loaded.provenance)
-    assert len(server.requests) == 6
-    assert sorted(path.name for path in (download.cache_folder() / "toy").iterdir()) == sorted(
-        name.strip("/") for name in server.contents
-    )
-
-
-@pytest.mark.usefixtures("corpus")
-def test_only_train_is_filtered() -> None:
-    loaded = load_corpus(DataConfig(corpus="toy"))
     assert (loaded.report.kept, loaded.report.empty, loaded.report.duplicate) == (40, 1, 1)
     assert (len(loaded.train), len(loaded.valid), len(loaded.test)) == (40, 6, 5)
     assert loaded.test[-1] == ("", "")
@@ -94,11 +80,25 @@ def test_only_train_is_filtered() -> None:
     assert loaded.provenance.name == "toy"
     assert loaded.provenance.sha256["val.fr"] == hashlib.sha256(content("val", "fr")).hexdigest()
 
+    again = load_corpus(DataConfig(corpus="toy"))
+    assert list(again.train) == list(loaded.train)
+    assert (again.valid, again.test, again.provenance) == (loaded.valid, loaded.test, loaded.provenance)
+    assert len(server.requests) == 6
+    kept = sorted(path.name for path in (download.cache_folder() / "toy").iterdir())
+    assert kept == sorted(name.strip("/") for name in server.contents)
+
 
 @pytest.mark.usefixtures("corpus")
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-@pytest.mark.parametrize("subfolder", ["", "toy"])
-def test_local_folder_comes_first(server: Server, tmp_path: Path, suffix: str, subfolder: str) -> None:
+def test_repeated_pairs_are_kept_if_the_recipe_says_so() -> None:
+    loaded = load_corpus(DataConfig(corpus="toy", keep_repeated=True))
+    assert (loaded.report.kept, loaded.report.empty, loaded.report.duplicate) == (41, 1, 0)
+    first, *_, last = loaded.train
+    assert last == first
+
+
+@pytest.mark.usefixtures("corpus")
+@pytest.mark.parametrize(("subfolder", "suffix"), [("", ".gz"), ("toy", "")])
+def test_local_folder_comes_first(server: Server, tmp_path: Path, subfolder: str, suffix: str) -> None:
     place(server, tmp_path / "data" / subfolder, suffix)
     loaded = load_corpus(DataConfig(corpus="toy"), tmp_path / "data")
     assert len(loaded.train) == 40
@@ -202,7 +202,7 @@ def test_the_current_folder_cannot_be_replaced(tmp_path: Path, monkeypatch: pyte
         ensure_writable(Path(), overwrite=False)
 
 
-def test_zip_member_of_a_pinned_archive(corpus: Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_zip_member_of_a_pinned_archive(corpus: CorpusEntry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "pairs.zip"
     with zipfile.ZipFile(path, "w") as archive:
         lines = [f"source {number}\ttarget {number}.{extra}\tcredit" for number in range(30) for extra in range(2)]
@@ -234,22 +234,18 @@ def test_own_files_in_the_data_folder(tmp_path: Path, corpus: str | tuple[str, .
     assert set(loaded.provenance.sha256) == {"train.tsv", "valid.en", "valid.fr"}
 
 
-def test_own_files_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_files_that_are_empty_or_too_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own_files(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    loaded = load_corpus(DataConfig(train=("train.tsv",), valid_size=1, test_size=1))
+    monkeypatch.chdir(tmp_path)  # where they are looked for
+    config = DataConfig(train=("train.tsv",), valid_size=1, test_size=1)
+    loaded = load_corpus(config)
     assert (len(loaded.train), len(loaded.valid), len(loaded.test)) == (18, 1, 1)
     with pytest.raises(DataError, match="has 20; lower these sizes"):
         load_corpus(DataConfig(train=("train.tsv",)))
-
-
-@pytest.mark.parametrize("part", ["valid", "test"])
-def test_an_own_file_without_pairs(tmp_path: Path, part: str) -> None:
-    own_files(tmp_path)
     (tmp_path / "empty.tsv").touch()
-    config = DataConfig(train=("train.tsv",), valid_size=1, test_size=1)
-    with pytest.raises(DataError, match=r"empty\.tsv` must hold sentence pairs, but is empty"):
-        load_corpus(msgspec.structs.replace(config, **{part: ("empty.tsv",)}), tmp_path)
+    for part in ("valid", "test"):
+        with pytest.raises(DataError, match=r"empty\.tsv` must hold sentence pairs, but is empty"):
+            load_corpus(msgspec.structs.replace(config, **{part: ("empty.tsv",)}))
 
 
 def test_wrong_configurations(tmp_path: Path) -> None:
@@ -295,15 +291,11 @@ def several(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     for name, pairs in rows.items():
         content = "".join(f"{source}\t{target}\n" for source, target in pairs).encode()
         (tmp_path / f"{name}.tsv").write_bytes(content)
-        file = PinnedFile(
-            folder="x", name=f"{name}.tsv", url="", sha256=hashlib.sha256(content).hexdigest(), advice="make it"
-        )
+        file = PinnedFile(folder="x", name=f"{name}.tsv", url="", sha256=hashlib.sha256(content).hexdigest())
         entries[name] = replace(CORPORA["tatoeba-en-fr"], name=name, train=(file,), license=f"license of {name}")
     entries["c"] = replace(entries["a"], name="c", source_language="fr", target_language="en", target_first=True)
-    entries["words-en-fr"] = CORPORA["words-en-fr"]
     entries["tok"] = replace(entries["a"], name="tok", tokenized=True)
     monkeypatch.setattr(corpora, "CORPORA", MappingProxyType(entries))
-    monkeypatch.setattr("edgeformer.data.words.generate_words", lambda seed: [(f"w{n}", f"m{n}") for n in range(50)])
     return tmp_path
 
 
@@ -336,28 +328,14 @@ def test_a_corpus_that_is_listed_twice_counts_twice(several: Path) -> None:
     assert twice.provenance.name == once.provenance.name == "a"
 
 
-def test_a_list_of_words_is_for_training_alone(several: Path) -> None:
-    config = DataConfig(corpus=("a", "words-en-fr"), valid_size=5, test_size=5)
-    loaded = load_corpus(config, several)
-    assert len(loaded.train) == 50 + 50
-    assert (len(loaded.valid), len(loaded.test)) == (5, 5)
-    alone = load_corpus(msgspec.structs.replace(config, corpus="words-en-fr"), several)
-    assert (len(alone.train), len(alone.valid), len(alone.test)) == (40, 5, 5)
-
-
 def test_a_folder_beside_named_corpora(several: Path) -> None:
     config = DataConfig(corpus="a", valid_size=5, test_size=5)
     prepared = load_corpus(config, several)
     write_corpus(prepared, several / "folder")
-    loaded = load_corpus(msgspec.structs.replace(config, corpus=("folder", "words-en-fr")), several)
-    assert list(loaded.train)[:50] == list(prepared.train)
-    assert (loaded.valid, loaded.test) == (prepared.valid, prepared.test)
-    assert len(loaded.train) == 100
-    assert loaded.provenance.name == "a + words-en-fr"
-    with_copies = replace(prepared, provenance=msgspec.structs.replace(prepared.provenance, augment={"names": 1.0}))
-    write_corpus(with_copies, several / "copies")
-    with pytest.raises(ConfigError, match=r"`a` has altered copies and cannot be combined"):
-        load_corpus(msgspec.structs.replace(config, corpus=("copies", "words-en-fr")), several)
+    loaded = load_corpus(msgspec.structs.replace(config, corpus=("folder", "folder")), several)
+    assert list(loaded.train) == [*prepared.train] * 2
+    assert loaded.valid == prepared.valid * 2
+    assert loaded.provenance.name == "a"
 
 
 def test_corpora_that_cannot_be_combined(several: Path) -> None:
@@ -368,23 +346,3 @@ def test_corpora_that_cannot_be_combined(several: Path) -> None:
     }.items():
         with pytest.raises(ConfigError, match=problem):
             load_corpus(DataConfig(corpus=("a", other), valid_size=5, test_size=5), several)
-
-
-def test_a_file_that_must_be_made(several: Path) -> None:
-    (several / "b.tsv").unlink()
-    with pytest.raises(DataError, match=r"`b\.tsv` is not in the folder of --data or its subfolder `x`; make it"):
-        load_corpus(DataConfig(corpus="b"), several)
-
-
-def test_filters_of_the_training_part_do_not_move_the_split(tmp_path: Path) -> None:
-    rows = [(f"There are {n}?", f"Il y a {n if n % 3 else 'trois'} ?") for n in range(60)]
-    (tmp_path / "a.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in rows), encoding="utf-8")
-    config = DataConfig(train=("a.tsv",), valid_size=10, test_size=10)
-    before = load_corpus(config, tmp_path)
-    after = load_corpus(msgspec.structs.replace(config, same_digits=True, french_spaces=True), tmp_path)
-    assert (after.valid, after.test) == (before.valid, before.test)
-    kept = [pair for pair in before.train if "trois" not in pair[1]]
-    assert list(after.train) == [(source, target.replace(" ?", "\u202f?")) for source, target in kept]
-    assert after.report.digits == len(before.train) - len(kept) > 0
-    assert after.report.kept == before.report.kept - after.report.digits
-    assert "different digits" in after.report.summary()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeformer.config import DataConfig, TokenizerConfig
-from edgeformer.data.corpora import load_corpus
+from edgeformer.config import TokenizerConfig
 from edgeformer.data.vocabulary import SPECIAL_TOKENS, minimum_vocab_size, train_tokenizer, train_tokenizers
 from edgeformer.errors import ConfigError, DataError
 from edgeformer_runtime.tokenizer import Tokenizer
@@ -25,7 +23,6 @@ PAIRS = [
     (" two  spaces, \t tab", "l'été\u00a0: «\u00a0oui\u00a0»"),
     ("Tags </s> and <pad> are text", "naïve 😀 e\u0301"),
 ] * 5
-SHARED_DATA = Path(__file__).parents[2].parent / "shared" / "data"
 
 
 @cache
@@ -43,9 +40,8 @@ def trained(
 
 
 @pytest.mark.parametrize("split_digits", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
-def test_known_text_round_trips(kind: Kind, split_digits: bool) -> None:
-    tokenizer = trained(kind, split_digits)
+def test_known_words_round_trip(split_digits: bool) -> None:
+    tokenizer = trained("word", split_digits)
     for text in (text for pair in PAIRS for text in pair):
         ids = tokenizer.encode(text)
         assert tokenizer.unk_id not in ids
@@ -148,15 +144,10 @@ def test_shared_or_not() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_digits_are_split(kind: Kind) -> None:
-    tokenizer = trained(kind, split_digits=True)
+def test_digits_are_split_and_capitals_lowered(kind: Kind) -> None:
+    tokenizer = trained(kind, split_digits=True, lowercase=True)
     tokens = tokenizer.tokens(tokenizer.encode("It is 12:45"))
     assert [token for token in tokens if any(char.isdigit() for char in token)] == ["1", "2", "4", "5"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_lower_case(kind: Kind) -> None:
-    tokenizer = trained(kind, lowercase=True)
     assert tokenizer.decode(tokenizer.encode("WHERE Is")) == "where is"
 
 
@@ -175,17 +166,3 @@ def test_too_small_a_vocabulary_names_the_minimum(kind: Kind) -> None:
 def test_no_text(texts: list[str]) -> None:
     with pytest.raises(DataError, match="every sentence is empty"):
         train_tokenizer(texts, TokenizerConfig(vocab_size=300))
-
-
-@pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="needs the corpora in ../shared/data")
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_real_text_round_trips(kind: Kind) -> None:
-    pairs = list(load_corpus(DataConfig(corpus="tatoeba-en-fr"), SHARED_DATA).train)[-3000:]
-    texts = [text for pair in pairs for text in pair]
-    assert any("\u202f" in text for text in texts)
-    assert any("\u00a0" in text for text in texts)
-    tokenizer = Tokenizer(train_tokenizers(pairs, TokenizerConfig(kind=kind, vocab_size=40_000))[0])
-    ids = tokenizer.encode_batch(texts)
-    assert not any(tokenizer.unk_id in sentence for sentence in ids)
-    assert [tokenizer.decode(sentence) for sentence in ids] == texts

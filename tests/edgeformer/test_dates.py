@@ -22,9 +22,9 @@ def test_one_target_for_each_source() -> None:
     pairs = corpus()
     assert len({source for source, _ in pairs}) == len(pairs) == 12_000
     known = dict(pairs)
-    again = dict(corpus(size=6_000, seed=2))
+    again = dict(corpus(size=3_000, seed=2))
     shared = known.keys() & again.keys()
-    assert len(shared) > 50
+    assert len(shared) > 20
     assert {source for source in shared if known[source] != again[source]} == set()
 
 
@@ -72,6 +72,7 @@ def test_seeds_differ() -> None:
     assert set(corpus(size=100)).isdisjoint(corpus(size=100, seed=2))
 
 
+@pytest.mark.slow
 def test_independent_of_hash_seed() -> None:
     code = (
         "import hashlib; from edgeformer.data.dates import generate_dates;"

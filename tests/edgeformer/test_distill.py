@@ -139,15 +139,6 @@ def test_training_targets_are_the_teachers_and_the_rest_is_as_it_was(
     )
 
 
-def test_altered_copies_are_not_translated(
-    folder: Path, whole: tuple[Path, dict[str, Any]], small_bundle: Path
-) -> None:
-    plain, summary = whole
-    altered = distilled(small_bundle, "out", "--set", "data.augment.uppercase=1")
-    assert altered["distilled"]["sentences"] == summary["distilled"]["sentences"]
-    assert (folder / "out" / "train.source").read_bytes() == (plain / "train.source").read_bytes()
-
-
 def test_what_a_corpus_was_made_with_goes_into_its_provenance(folder: Path, small_bundle: Path) -> None:
     distilled(small_bundle, "out", "--beam", "3", "--length-penalty", "0.5")
     provenance = msgspec.to_builtins(load_corpus(DataConfig(corpus="out"), folder).provenance)

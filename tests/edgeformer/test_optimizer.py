@@ -10,14 +10,14 @@ from torch import nn
 
 from edgeformer.config import TrainConfig
 from edgeformer.model.build import build_model
-from edgeformer.train.loop import build_optimizer
+from edgeformer.train.state import build_optimizer
 from tests.factory import small_recipe
-from tests.variants import VARIANTS
+from tests.variants import varied_blocks
 
 CONFIG = TrainConfig(weight_decay=0.1, learning_rate=0.01, adam_betas=(0.7, 0.8), adam_eps=1e-3)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", varied_blocks())
 def test_matrices_decay_and_biases_and_norms_do_not(variant: str) -> None:
     """With a gradient of zero, decay is all that moves a tensor."""
     module = build_model(small_recipe(variant), 20, 20)

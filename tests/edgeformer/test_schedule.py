@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeformer.config import TrainConfig
-from edgeformer.train.schedule import Schedule, learning_rate, plan
+from edgeformer.train.schedule import LearningRateSchedule, learning_rate, plan
 from tests.commands import two_processes
 
 
@@ -126,10 +126,10 @@ class Simulated(NamedTuple):
 def simulated(config: TrainConfig, clock: Clock) -> Simulated:
     """Train until a limit is reached."""
     result, position = Simulated([], [], []), 0.0
-    schedule = Schedule(config, position)
+    schedule = LearningRateSchedule(config, position)
     for step, (begin, end, is_first) in enumerate(clock.ticks(), 1):
         if is_first:
-            schedule = Schedule(config, position)
+            schedule = LearningRateSchedule(config, position)
         asked = begin + 0.9 * (end - begin)  # gradients are computed before the rate is needed
         position = schedule.advance(step, 30 * asked)
         result.rates.append(learning_rate(position, config, 1) / config.learning_rate)
@@ -206,13 +206,13 @@ def test_even_speed_gives_the_same_shares_of_warm_up_and_cool_down() -> None:
 
 def test_more_time_continues_where_the_share_is_then() -> None:
     first = simulated(LONG, EVEN)
-    more = Schedule(msgspec.structs.replace(LONG, max_minutes=60), first.positions[-1])
+    more = LearningRateSchedule(msgspec.structs.replace(LONG, max_minutes=60), first.positions[-1])
     position = more.advance(len(first.positions) + 1, 30.0)
     assert position == pytest.approx(50_000)
 
 
 def test_a_clock_that_stands_still_does_no_harm() -> None:
-    schedule = Schedule(LONG, 0)
+    schedule = LearningRateSchedule(LONG, 0)
     assert [schedule.advance(step, 0.0) for step in range(1, 11)] == list(range(1, 11))
 
 
@@ -252,19 +252,17 @@ RATES = """
 import time
 from types import SimpleNamespace
 from edgeformer.config import TrainConfig
-from edgeformer.train.checkpoints.checkpoint import TrainingState
 from edgeformer.train.processes import launch
-from edgeformer.train.stopping import SignalWatch
-from edgeformer.train.supervisor import Supervisor
+from edgeformer.train.state import TrainingState
+from edgeformer.train.trainer import Trainer
 config = TrainConfig(max_steps=1000, max_minutes=0.01)
 fabric = launch(config)
-run = SimpleNamespace(recipe=SimpleNamespace(train=config))
-fields = {"d_model": 1, "validator": None, "display": None, "log": None, "signals": SignalWatch()}
-supervisor = Supervisor(run, fabric, TrainingState(None, None), **fields)
+run = SimpleNamespace(recipe=SimpleNamespace(train=config, model={"family": "transformer"}))
+trainer = Trainer(run, fabric, TrainingState(None, None), None, None, None)
 rates = []
 for step in range(1, 10):
     time.sleep(0.05 * fabric.global_rank)
-    rates.append(supervisor.learning_rate(step))
+    rates.append(trainer.learning_rate(step))
 print(f"{rates}\\n", end="")
 """
 

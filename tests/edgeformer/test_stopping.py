@@ -9,7 +9,7 @@ import pytest
 
 from edgeformer.config import TrainConfig
 from edgeformer.run.info import Validation
-from edgeformer.train.stopping import Interrupted, LimitReached, SignalWatch, catch_signals, limit_reached
+from edgeformer.train.stopping import Interruption, SignalWatch, TrainingLimit, catch_signals, limit_reached
 from tests.commands import two_processes
 
 
@@ -24,14 +24,18 @@ def validations(*losses: float) -> list[Validation]:
 def test_the_first_limit_reached_is_named() -> None:
     config = TrainConfig(max_steps=100, max_minutes=30, patience=2)
     assert limit_reached(config, 99, 29.9, validations(3, 1, 2)) is None
-    assert limit_reached(config, 100, 0, []) == LimitReached("max_steps", 100)
-    assert limit_reached(config, 99, 30, []) == LimitReached("max_minutes", 30)
-    assert limit_reached(config, 99, 0, validations(3, 1, 2, 2)) == LimitReached("patience", 2)
+    assert limit_reached(config, 100, 0, []) == TrainingLimit("max_steps", 100)
+    assert limit_reached(config, 99, 30, []) == TrainingLimit("max_minutes", 30)
+    assert limit_reached(config, 99, 0, validations(3, 1, 2, 2)) == TrainingLimit("patience", 2)
     assert limit_reached(TrainConfig(max_steps=100), 99, 1e9, validations(1, 2, 3, 4)) is None
 
 
 def test_limits_as_text() -> None:
-    reasons = LimitReached("max_steps", 2_000_000), LimitReached("max_minutes", 30.0), LimitReached("max_minutes", 0.5)
+    reasons = (
+        TrainingLimit("max_steps", 2_000_000),
+        TrainingLimit("max_minutes", 30.0),
+        TrainingLimit("max_minutes", 0.5),
+    )
     assert [*map(str, reasons)] == ["max_steps = 2000000", "max_minutes = 30", "max_minutes = 0.5"]
 
 
@@ -40,7 +44,7 @@ def test_a_signal_is_noted_and_a_second_sigint_interrupts(number: signal.Signals
     before = [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)]
     with catch_signals() as signals:
         signal.raise_signal(number)
-        assert signals.received == Interrupted(number)
+        assert signals.received == Interruption(number)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert [signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)] == before
@@ -58,11 +62,11 @@ def test_outside_the_main_thread_nothing_is_caught() -> None:
 AGREE = """
 import signal
 from edgeformer.config import TrainConfig
-from edgeformer.train.processes import Agreement, launch
-from edgeformer.train.stopping import Interrupted
+from edgeformer.train.processes import StopVote, launch
+from edgeformer.train.stopping import Interruption
 fabric = launch(TrainConfig())
-agree = Agreement()
-wanted = Interrupted(signal.SIGTERM) if fabric.global_rank else None
+agree = StopVote()
+wanted = Interruption(signal.SIGTERM) if fabric.global_rank else None
 agreed = [str(agree(fabric, reason)) for reason in (None, wanted, wanted)]
 print(f"{agreed}\\n", end="")
 """

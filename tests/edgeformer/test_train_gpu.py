@@ -25,23 +25,21 @@ from edgeformer.errors import CheckpointError, TrainingError
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.model.lstm.model import LSTMCell, LSTMLayer
+from edgeformer.model.transformer.model import Transformer
 from edgeformer.model.transformer.ssru import by_doubling, step_by_step
 from edgeformer.quality.translators import open_translator
 from edgeformer.run.folder import Run
 from edgeformer.run.info import Validation
 from edgeformer.run.weights import load_weights, save_weights
-from edgeformer.train.checkpoints.averaging import load_average
-from edgeformer.train.checkpoints.checkpoint import TrainingState
+from edgeformer.train.averaging import load_average
 from edgeformer.train.gpu import use_fp32_recurrences
-from edgeformer.train.loop import Update, _prepared, build_optimizer
 from edgeformer.train.loss import Objective
+from edgeformer.train.prefetch import prefetched_batches
 from edgeformer.train.processes import uses_bf16
-from edgeformer.train.stopping import SignalWatch
-from edgeformer.train.supervisor import Supervisor
-from edgeformer.train.trainer import train
+from edgeformer.train.state import TrainingState, build_optimizer
+from edgeformer.train.trainer import Trainer, Update, train
 from tests.factory import randomise, small_recipe
-from tests.strangers import FAMILIES, NoFields
-from tests.variants import VARIANTS
+from tests.variants import varied_blocks
 
 SMALL_FAMILIES: dict[str, dict[str, Any]] = {
     "transformer": {"d_model": 8, "d_ff": 8, "heads": 2, "encoder_layers": 1, "decoder_layers": 1},
@@ -70,54 +68,36 @@ def small_model(variant: str) -> EncoderDecoder:
     return randomise(build_model(small_recipe(variant), 30, 30), 0)
 
 
-Settings = tuple[bool, bool]
+def test_training_takes_tf32_and_nothing_takes_cudnns_attention(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cuDNN builds a plan for each new shape, and nearly every batch and step has one."""
+    allowed: dict[str, set[tuple[bool, bool]]] = {"training": set(), "alone": set()}
 
-
-def watch(monkeypatch: pytest.MonkeyPatch, family: str) -> dict[str, set[Settings]]:
-    """Note, for each way to call a model, whether cuDNN's attention and TF32 were allowed."""
-    noted: dict[str, set[Settings]] = {}
-    kind = type(build_model(small_recipe(section={"family": family, **SMALL_FAMILIES[family]}), 30, 30))
-    torch.backends.cuda.enable_cudnn_sdp(True)
-
-    def noting(name: str, original: Any) -> Any:
+    def noting(original: Any, phase: str) -> Any:
         def call(model: Any, *inputs: Any) -> Any:
             settings = torch.backends.cuda.cudnn_sdp_enabled(), torch.backends.cuda.matmul.allow_tf32
-            noted.setdefault(f"{name} {'trains' if model.training else 'evaluates'}", set()).add(settings)
+            allowed[phase].add(settings)
             return original(model, *inputs)
 
         return call
 
-    for name in ("features", "encode", "step"):
-        monkeypatch.setattr(kind, name, noting(name, getattr(kind, name)))
-    return noted
-
-
-@pytest.mark.parametrize("family", SMALL_FAMILIES)
-def test_training_validation_and_evaluation_never_take_cudnns_attention(
-    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    noted = watch(monkeypatch, family)
-    monkeypatch.setattr("edgeformer.train.trainer.check_model", lambda model: None)  # compares in full precision
-    run = train(recipe(tmp_path, family), tmp_path / "run").run
-    in_training = {"features trains", "features evaluates", "encode evaluates", "step evaluates"}
-    assert {call for call, settings in noted.items() if settings == {(False, True)}} >= in_training
-    assert all(settings == {(False, True)} for settings in noted.values())
-    assert not torch.backends.cuda.matmul.allow_tf32  # which other work in this process may not want
-    noted.clear()
     torch.backends.cuda.enable_cudnn_sdp(True)
-    open_translator(run.path).translate(["a b c"])
-    assert {"encode evaluates", "step evaluates"} <= noted.keys()
-    assert all(settings == {(False, False)} for settings in noted.values())
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_models_of_other_packages_never_take_cudnns_attention(name: str) -> None:
-    torch.backends.cuda.enable_cudnn_sdp(True)
-    FAMILIES[name].build(NoFields(), 30, 30)
-    assert not torch.backends.cuda.cudnn_sdp_enabled()
-    assert torch.backends.cuda.flash_sdp_enabled()
-    assert torch.backends.cuda.mem_efficient_sdp_enabled()
-    assert torch.backends.cuda.math_sdp_enabled()
+    monkeypatch.setattr("edgeformer.train.setup.check_model", lambda model: None)  # compares in full precision
+    for phase in allowed:
+        with monkeypatch.context() as context:
+            for name in ("features", "encode", "step"):
+                context.setattr(Transformer, name, noting(getattr(Transformer, name), phase))
+            if phase == "training":
+                run = train(recipe(tmp_path, "ssru"), tmp_path / "run").run
+            else:
+                torch.backends.cuda.enable_cudnn_sdp(True)
+                open_translator(run.path).translate(["a b c"])
+    assert allowed == {"training": {(False, True)}, "alone": {(False, False)}}
+    for family in SMALL_FAMILIES:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+        build_model(small_recipe(section={"family": family, **SMALL_FAMILIES[family]}), 30, 30)
+        assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
 def share_storage(parameters: list[Any]) -> None:
@@ -128,7 +108,7 @@ def share_storage(parameters: list[Any]) -> None:
         start += parameter.numel()
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", varied_blocks())
 def test_weights_in_one_storage_are_saved_loaded_averaged_and_resumed(variant: str, tmp_path: Path) -> None:
     model, other = small_model(variant), randomise(small_model(variant), 1)
     expected = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -182,10 +162,10 @@ def flatten_on_cpu(self: nn.RNNBase) -> None:
         share_storage(self._flat_weights)
 
 
-@pytest.mark.parametrize("family", ["lstm", "lstm_attention"])
 def test_an_lstm_with_flat_weights_trains_and_resumes_to_the_same_bits(
-    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    family = "lstm"
     plain = train(recipe(tmp_path, family), tmp_path / "plain").run
     monkeypatch.setattr(nn.RNNBase, "flatten_parameters", flatten_on_cpu)
     assert train(recipe(tmp_path, family, max_steps=2), tmp_path / "flat").finished
@@ -212,22 +192,6 @@ def test_recurrent_layers_compute_in_fp32_under_autocast(kind: type[nn.LSTM | nn
     assert torch.equal(found[2][0].data, expected[2][0].data)
     torch.autograd.backward(found[0][0].sum())
     assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in layer.parameters())
-
-
-@pytest.mark.parametrize("variant", [name for name in VARIANTS if name.startswith("lstm")])
-def test_every_lstm_trains_in_bf16_with_its_recurrences_in_fp32(variant: str) -> None:
-    model = small_model(variant)
-    use_fp32_recurrences(model)
-    dtypes = set()
-    for module in model.modules():
-        if isinstance(module, nn.LSTM):
-            module.register_forward_hook(lambda *call: dtypes.add(call[2][1][0].dtype))
-    source, target = torch.randint(4, 20, (2, 3, 5))
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = Objective(model, 0.1)(source, torch.tensor([5, 4, 3]), target, target)
-    torch.autograd.backward(loss)
-    assert dtypes == {torch.float32}
-    assert all(parameter.grad is not None and parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
 @pytest.mark.parametrize("length", [1, 2, 7, 16])
@@ -281,17 +245,12 @@ def unpacked(lstm: nn.LSTM, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor, 
     return outputs, hidden, cell
 
 
-@pytest.mark.parametrize(
-    ("variant", "has_features"), [*((variant, True) for variant in VARIANTS), ("post_norm", False), ("lstm", False)]
-)
-def test_no_number_of_an_update_is_waited_for(
-    variant: str, has_features: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("variant", varied_blocks())
+def test_no_number_of_an_update_is_waited_for(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fake tensors have no numbers, so whatever would read one fails."""
     monkeypatch.setattr(LSTMLayer, "kernel", staticmethod(unpacked))
     with FakeTensorMode():
         model = build_model(small_recipe(variant), 30, 30)
-        model.has_features = has_features
         optimizer = build_optimizer(model, TrainConfig())
         batch = (*(torch.zeros(shape, dtype=torch.int64) for shape in ((3, 5), 3, (3, 4), (3, 4))),)
         with pytest.raises(DynamicOutputShapeException):
@@ -303,7 +262,7 @@ def test_no_number_of_an_update_is_waited_for(
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", varied_blocks())
 def test_all_tensors_of_an_update_are_on_the_device_and_only_an_lstm_reads_one(
     variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,14 +285,13 @@ def test_all_tensors_of_an_update_are_on_the_device_and_only_an_lstm_reads_one(
     assert [tensor is batch[1] for tensor in read] == [True] * variant.startswith("lstm"), "lengths are read once"
 
 
-def supervisor(device: str, world_size: int = 1, **train_fields: Any) -> Supervisor:
-    """A supervisor that says what it does last: validate or save."""
+def trainer(device: str, world_size: int = 1, **train_fields: Any) -> Trainer:
+    """A trainer of nothing, on the first of some processes."""
     config = TrainConfig(**{"max_steps": 100, **train_fields})
     fabric: Any = SimpleNamespace(world_size=world_size, device=torch.device(device), broadcast=lambda value: value)
-    run: Any = SimpleNamespace(recipe=SimpleNamespace(train=config))
-    state: Any = TrainingState(None, None)  # type: ignore[arg-type]
-    fields: dict[str, Any] = {"d_model": 1, "validator": None, "display": None, "log": None, "signals": SignalWatch()}
-    return Supervisor(run, fabric, state, **fields)
+    run: Any = SimpleNamespace(recipe=SimpleNamespace(train=config, model={"family": "transformer"}))
+    nothing: Any = None
+    return Trainer(run, fabric, TrainingState(nothing, nothing), nothing, nothing, nothing)
 
 
 def update(step: int, norm: float) -> Update:
@@ -342,22 +300,22 @@ def update(step: int, norm: float) -> Update:
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_a_gradient_that_is_no_number_is_found_at_once_or_one_update_later(number: float) -> None:
-    watched = supervisor("cpu")
+    watched = trainer("cpu")
     assert watched.after_update(update(1, 1.0)) is None
     with pytest.raises(TrainingError, match=r"in step 2 \(loss (nan|inf)\)"):
         watched.after_update(update(2, number))
-    watched = supervisor("cuda")
+    watched = trainer("cuda")
     assert watched.after_update(update(1, number)) is None
     with pytest.raises(TrainingError, match="in step 1 "):
         watched.after_update(update(2, 1.0))
 
 
 def test_a_gradient_that_is_no_number_is_found_before_anything_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
-    for reason in ("_validate", "_save"):
-        monkeypatch.setattr(Supervisor, reason, lambda _: pytest.fail("saved"))
+    for reason in ("validate", "_save"):
+        monkeypatch.setattr(Trainer, reason, lambda _: pytest.fail("saved"))
     with pytest.raises(TrainingError, match="in step 1 "):
-        supervisor("cuda", validate_every=1).after_update(update(1, float("nan")))
-    interrupted = supervisor("cuda")
+        trainer("cuda", validate_every=1).after_update(update(1, float("nan")))
+    interrupted = trainer("cuda")
     interrupted.signals.handle(15, None)
     with pytest.raises(TrainingError, match="in step 1 "):
         interrupted.after_update(update(1, float("nan")))
@@ -369,13 +327,13 @@ def test_several_processes_stop_at_once_at_limits_that_all_reach(
 ) -> None:
     """An update later, they would validate again, and average what no single process would have."""
 
-    def validate(self: Supervisor) -> None:
+    def validate(self: Trainer) -> None:
         step = self.progress.step
         validation = Validation(step=step, loss=step, perplexity=1, bleu=0, exact_match=0, sentences=0, minutes=0)
         self.progress.validations = [*self.progress.validations, validation]
 
-    monkeypatch.setattr(Supervisor, "_validate", validate)
-    watched = supervisor("cpu", world_size=2, validate_every=2, **limits)
+    monkeypatch.setattr(Trainer, "validate", validate)
+    watched = trainer("cpu", world_size=2, validate_every=2, **limits)
     monkeypatch.setattr(watched, "_agree", lambda *_: None)  # as at the first time that a process asks
     reasons = [watched.after_update(update(step, 1.0)) for step in range(1, 5)]
     assert [str(reason) for reason in reasons] == ["None"] * 3 + [f"{key} = {value}" for key, value in limits.items()]
@@ -394,7 +352,7 @@ def test_batches_are_prepared_in_order_by_a_thread_that_is_one_ahead_and_ends(tm
             ids = torch.full((2, 3), number).numpy()
             yield Batch(ids, ids[:, 0], ids, torch.tensor([[4, -1, -1], [5, 6, -1]]).numpy(), 3)
 
-    prepared = _prepared(batches())
+    prepared = prefetched_batches(batches())
     batch, inputs = next(prepared)
     assert second.wait(10)  # is prepared while this one is in use
     assert threading.main_thread().name not in made
@@ -412,7 +370,7 @@ def test_a_batch_that_cannot_be_made_ends_the_training() -> None:
         raise OSError("gone")
 
     with pytest.raises(OSError, match="gone"):
-        next(_prepared(batches()))
+        next(prefetched_batches(batches()))
 
 
 @pytest.mark.parametrize(("major", "expected"), [(7, False), (8, True), (9, True)])
@@ -437,7 +395,7 @@ def test_a_checkpoint_is_not_held_in_memory_beside_the_weights(tmp_path: Path) -
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no limits of processes")
-@pytest.mark.parametrize("room", [0.0, 0.3, 0.99])
+@pytest.mark.parametrize("room", [0.0, 0.99])
 def test_a_checkpoint_for_which_the_disk_has_no_room_is_an_error_of_the_disk(tmp_path: Path, room: float) -> None:
     """Torch raises an error of its own, which the command line would show as a traceback."""
     import resource

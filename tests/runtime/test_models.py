@@ -32,6 +32,9 @@ def folders(small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         bundle_between(small_bundle, folder, "en-fr", "en", "fr")
     bundle_between(small_bundle, second, "de-en", "de", "en")
     (first / "notes").mkdir()
+    (first / "notes" / "README.md").touch()
+    (first / "rest").mkdir()
+    (first / "rest" / "decoder.onnx").touch()
     (first / "broken").mkdir()
     (first / "broken" / "manifest.json").write_text("{")
     monkeypatch.setenv("EDGEFORMER_MODELS", os.pathsep.join(map(str, (first, tmp_path / "missing", second))))
@@ -71,7 +74,7 @@ def test_what_is_left_out_is_said(folders: tuple[Path, Path]) -> None:
     reasons = run("models", first, second, first, "--json").stderr.splitlines()
     assert [reason.partition(" (")[0] for reason in dict.fromkeys(reasons)] == [
         f"`{first / 'broken'}` is skipped: The bundle's manifest is not valid JSON",
-        f"`{first / 'notes'}` is skipped: it has no `manifest.json`.",
+        f"`{first / 'rest'}` is skipped: it has no `manifest.json`.",
         f"`{second / 'en-fr'}` is skipped: `{first / 'en-fr'}` has the same name.",
     ]
     assert run("models", second).stderr == ""

@@ -9,30 +9,33 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from edgeformer.config import TrainConfig
 from edgeformer.run.info import Validation
+from edgeformer.train.stopping import TrainingLimit
 
 LINE_SECONDS = 15.0
 """Minimum time between two lines where there is no terminal."""
 
 
 class TrainingDisplay:
-    """Shows on a console how training proceeds to the recipe's limits of updates and, if there is one, of time."""
+    """The progress of a training, as shown to a person."""
 
-    def __init__(self, console: Console, max_steps: int, max_minutes: float | None) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._max_steps, self._max_minutes = max_steps, max_minutes
+        self._limits = TrainConfig()
         self._bar: Progress | None = None
         self._last_line = time.monotonic()
 
     @contextmanager
-    def bar(self, step: int) -> Iterator[None]:
-        """Show a progress bar within the block if the console is a terminal."""
+    def bar(self, step: int, limits: TrainConfig) -> Iterator[None]:
+        """Show the progress to some limits within the block, as a bar if the console is a terminal."""
+        self._limits = limits
         if not self._console.is_terminal or self._console.quiet:
             yield
             return
         columns = (TextColumn("step {task.completed}/{task.total}"), BarColumn(), TextColumn("{task.description}"))
         with Progress(*columns, console=self._console, transient=True) as self._bar:
-            self._bar.add_task("", total=self._max_steps, completed=step)
+            self._bar.add_task("", total=self._limits.max_steps, completed=step)
             try:
                 yield
             finally:
@@ -42,15 +45,15 @@ class TrainingDisplay:
         self, step: int, *, loss: float, tokens_per_second: float, steps_per_second: float, minutes: float
     ) -> None:
         """Show the figures of the latest updates."""
-        seconds_left = (self._max_steps - step) / steps_per_second
-        if self._max_minutes is not None:
-            seconds_left = min(seconds_left, 60 * (self._max_minutes - minutes))
+        seconds_left = (self._limits.max_steps - step) / steps_per_second
+        if self._limits.max_minutes is not None:
+            seconds_left = min(seconds_left, 60 * (self._limits.max_minutes - minutes))
         text = f"loss {loss:.3f}  {tokens_per_second:,.0f} tokens/s  {_duration(seconds_left)} left"
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], completed=step, description=text)
         elif time.monotonic() - self._last_line >= LINE_SECONDS:
             self._last_line = time.monotonic()
-            self.line(f"step {step}/{self._max_steps}  {text}")
+            self.line(f"step {step}/{self._limits.max_steps}  {text}")
 
     def validated(self, validation: Validation, *, is_best: bool) -> None:
         """Print the figures of a validation."""
@@ -60,6 +63,13 @@ class TrainingDisplay:
         """Print the figures of the final model, a checkpoint or the mean of several."""
         of = f"step {steps[0]:,}" if len(steps) == 1 else f"mean of steps {', '.join(map(str, steps))}"
         self.line(f"final model, {of}: {_figures(validation)}")
+
+    def nothing_left(self, limit: TrainingLimit, steps: int) -> None:
+        """Say that a finished run is left as it is."""
+        self.line(
+            f"There is nothing to do: {limit} was reached after {steps:,} steps. "
+            f"To continue, raise it with --set train.{limit.key}=VALUE."
+        )
 
     def line(self, text: str) -> None:
         """Print one line above the bar."""

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeformer.data.augment.load import load_with_copies
+from edgeformer.data.corpora import load_corpus
 from edgeformer.data.text import Pair as TextPair
 from edgeformer.data.text import read_pairs
 from edgeformer.importers.run_folder import SHORTLIST_FILE
@@ -86,7 +86,7 @@ def make_shortlist(run: Run, given: Sequence[str], data_dir: Path | None) -> Mad
     if list(given) == [IMPORTED]:
         return MadeShortlist(_imported(run), "the imported model", run.sample[-HELD_OUT:], tokenize=None)
     if list(given) == [CORPUS]:
-        corpus = load_with_copies(run.recipe, data_dir)
+        corpus = load_corpus(run.recipe.data, data_dir)
         pairs = list(corpus.train.rows(spread(range(len(corpus.train)), MAX_PAIRS)))
         held_out = spread(corpus.valid, HELD_OUT)
         origin, tokenize = f"the training corpus, {corpus.provenance.name}", corpus.provenance.tokenize

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.bundle.signature import Key
-from edgeformer_runtime.contract import MANIFEST_FILE
+from edgeformer_runtime.contract import GOLDEN_FILE, MANIFEST_FILE, MANIFEST_HASH_FILE, SIGNATURE_FILE, WEIGHTS_FILE
 from edgeformer_runtime.errors import BundleError, ConfigError, OptionError
 from edgeformer_runtime.files import temporary
 from edgeformer_runtime.models.model import Model, is_named, read_model
@@ -18,6 +18,7 @@ VARIABLE = "EDGEFORMER_MODELS"
 """Environment variable with folders of models, such as shared ones, separated like those of ``PATH``."""
 FOLDER = "models"
 """Folder of models in the current folder."""
+_BUNDLE_FILES = frozenset({GOLDEN_FILE, MANIFEST_FILE, MANIFEST_HASH_FILE, SIGNATURE_FILE, WEIGHTS_FILE})
 
 
 def user_folder() -> Path:
@@ -46,7 +47,7 @@ def named_models(folders: Sequence[Path] | None = None) -> list[Model]:
 
 def found_models(folders: Sequence[Path] | None = None) -> tuple[list[Model], list[str]]:
     """All models by folder and name, of those with the same name the first; and which other folders beside them are
-    none, and why: a sentence each. Hidden ones and files are not mentioned.
+    none, and why: a sentence each. Hidden folders and those without any file of a bundle are not mentioned.
 
     Args:
         folders: folders of bundles; by default, :func:`model_folders`.
@@ -55,7 +56,7 @@ def found_models(folders: Sequence[Path] | None = None) -> tuple[list[Model], li
     models, reasons = list[Model](), list[str]()
     for folder in model_folders() if folders is None else folders:
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-            if path.name.startswith(".") or not path.is_dir():
+            if path.name.startswith(".") or not path.is_dir() or not _has_bundle_file(path):
                 continue
             problem = f"it has no `{MANIFEST_FILE}`."
             if is_named(path) and (same := first.setdefault(path.name, path)) != path:
@@ -68,6 +69,13 @@ def found_models(folders: Sequence[Path] | None = None) -> tuple[list[Model], li
                     problem = str(error)
             reasons.append(f"`{path}` is skipped: {problem}")
     return models, reasons
+
+
+def _has_bundle_file(folder: Path) -> bool:
+    """Whether a folder is a bundle or what is left of one; a README alone does not tell."""
+    return any(
+        path.name in _BUNDLE_FILES or path.suffix == ".onnx" or "tokenizer" in path.name for path in folder.iterdir()
+    )
 
 
 def find_bundle(argument: str | Path) -> Path:

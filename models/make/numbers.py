@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from babel import Locale
 
-from edgeformer.data.augment.names import Spans, substituted
 from edgeformer.data.text import Pair
 from edgeformer_runtime.text.protected import protected_spans
+from models.make.names import Spans, substituted
 
 _SPACES = "\u202f\u00a0"
 _CODE = r"\(?\+?\d+\)?(?:(?:[-./:]|[ \u00a0\u202f](?=[\d(]))\(?\d+\)?){2,}|\d{3,}-\d{3,}"
@@ -42,7 +42,7 @@ class Number(NamedTuple):
     """The half of the day, such as " p.m"."""
 
 
-class Numbers:
+class NumberReplacer:
     """Finds and replaces numbers.
 
     Args:

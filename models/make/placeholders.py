@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from random import Random
 
-from edgeformer.data.augment.names import Names, entries, substituted
-from edgeformer.data.augment.numbers import Numbers
 from edgeformer.data.text import Pair
+from models.make.names import NameReplacer, entries, substituted
+from models.make.numbers import NumberReplacer
 
 
-class Placeholders:
+class PlaceholderInserter:
     """Puts a placeholder or an address in place of a name or number, or else an emoji or address beside a sentence."""
 
-    def __init__(self, names: Names, numbers: Numbers) -> None:
+    def __init__(self, names: NameReplacer, numbers: NumberReplacer) -> None:
         self._names, self._numbers = names, numbers
 
     def inserted(self, pair: Pair, random: Random) -> Pair:

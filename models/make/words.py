@@ -1,4 +1,4 @@
-"""The corpus ``words-en-fr``: words and short strings, in English and French.
+"""Words and short strings, in English and French.
 
 Days, months, countries, languages, currencies, units, cities, dates and amounts as CLDR writes them, through Babel;
 numbers in words; greetings and other set phrases.

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeformer.data.filters import french_spaces
+from models.make.filters import french_spaces
 
 
 @pytest.mark.parametrize(

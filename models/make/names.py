@@ -26,7 +26,7 @@ class Name(NamedTuple):
     target: str
 
 
-class Names:
+class NameReplacer:
     """Finds and replaces names.
 
     A name is replaced by one of the same kind that begins like it, with a vowel or not, since words such as the French
@@ -86,13 +86,13 @@ def substituted(pair: Pair, spans: Sequence[Spans], new: Sequence[Pair]) -> Pair
 
 @cache
 def entries(name: str) -> list[str]:
-    """Return a list of ``tables.toml``."""
+    """Return a list of ``names.toml``."""
     return str(_tables()[name]).split()
 
 
 @cache
 def _tables() -> dict[str, Any]:
-    return tomllib.loads((resources.files(__package__) / "tables.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((resources.files(__package__) / "names.toml").read_text(encoding="utf-8"))
 
 
 @cache

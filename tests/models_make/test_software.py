@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from edgeformer.data.software import software_pairs
 from edgeformer.errors import DataError
-from tests.commands import succeeded
+from models.make.software import software_pairs
 
 HELP = "./usr/share/libreoffice/help/{}/text/shared/a.html"
 GNOME = "./usr/share/help/{}/gnome-help/{}.page"
@@ -90,26 +89,12 @@ def test_pages_of_different_lengths_are_not_paired(tmp_path: Path) -> None:
     assert software_pairs([package(tmp_path / "a.deb", files)], "fr") == [("Three", "Trois", "gnome-user-docs")]
 
 
-def test_command(packages: list[Path], tmp_path: Path) -> None:
-    out = tmp_path / "new" / "software.en-fr.tsv"
-    result = succeeded("data", "software", "fr", *map(str, packages), "--out", str(out))
-    assert out.read_text("utf-8").splitlines()[0] == "Press Ctrl+C.\tAppuyez sur Ctrl+C.\tlibreoffice-help"
-    assert "libreoffice-ui: 2 pairs" in result.output
-
-
-@pytest.mark.parametrize("language", ["de", ".*"])
-def test_no_pairs(packages: list[Path], language: str) -> None:
+def test_what_holds_no_pairs_is_refused(packages: list[Path], tmp_path: Path) -> None:
     with pytest.raises(DataError, match="hold no text in English and"):
-        software_pairs(packages, language)
-
-
-def test_not_a_package(tmp_path: Path) -> None:
+        software_pairs(packages, ".*")
     (tmp_path / "a.deb").write_bytes(b"PK\x03\x04")
     with pytest.raises(DataError, match=r"a\.deb` is not a Debian package"):
         software_pairs([tmp_path / "a.deb"], "fr")
-
-
-def test_a_damaged_package(packages: list[Path]) -> None:
     content = packages[0].read_bytes()
     for size in (20, 100, 140, len(content) - 40):
         packages[0].write_bytes(content[:size])

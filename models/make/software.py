@@ -1,14 +1,15 @@
-"""Text of the corpora ``software-en-XX``: the strings and the help of programs, from Debian packages.
+"""The strings and the help of programs, from Debian packages.
 
 English sentences and their translations from LibreOffice (MPL-2.0) and the GNOME user documentation (CC-BY-SA 3.0). On
 Debian or Ubuntu, this writes the French text::
 
     apt-get download libreoffice-help-en-us libreoffice-help-fr libreoffice-l10n-fr gnome-user-docs
-    edgeformer data software fr *.deb --out DIR/software/software.en-fr.tsv
+    python -m models.make.software fr *.deb --out software.en-fr.tsv
 """
 
 from __future__ import annotations
 
+import argparse
 import gettext
 import io
 import lzma
@@ -148,3 +149,20 @@ def _unmarked(text: str) -> str:
 
 def _clean(text: str) -> str:
     return re.sub(r"[ \t\r\n]+", " ", text).strip()
+
+
+def main() -> None:
+    """Write lines of English, translation and name of the source."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("language", help="of the translations, such as fr")
+    parser.add_argument("packages", type=Path, nargs="+", help="files whose names end in .deb")
+    parser.add_argument("--out", type=Path, required=True, help="file to write")
+    options = parser.parse_args()
+    pairs = software_pairs(options.packages, options.language)
+    options.out.write_text("".join("\t".join(pair) + "\n" for pair in pairs), encoding="utf-8")
+    for name, count in Counter(name for *_, name in pairs).items():
+        print(f"{name}: {count:,} pairs")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""Altered copies of sentence pairs, so that a model copes with sources unlike its corpus."""

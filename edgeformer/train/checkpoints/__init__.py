@@ -1,1 +1,0 @@
-"""Weights on disk: checkpoints, resuming from them, their average, and the final model."""

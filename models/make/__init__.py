@@ -1,0 +1,1 @@
+"""Programs that make the training text of the models in the box; see README.md."""
