@@ -6,10 +6,9 @@ import { hash, KeptBundle } from "./kept.js";
 import { MANIFEST_FILE, MANIFEST_HASH_FILE, MAX_MANIFEST_BYTES, type Manifest, parseManifest } from "./manifest.js";
 import { type Bytes, filesSource, httpSource, type Source } from "./source.js";
 import { originStorage, type Store } from "./storage.js";
-import { zipSource } from "./zip.js";
 
-/** An HTTP address; in Node, a folder or a `.zip`; a `.zip` as a `Blob`; or the files of a folder. */
-export type BundleLocation = string | URL | Blob | Iterable<File>;
+/** An HTTP address; in Node, a folder; or the files of a folder. */
+export type BundleLocation = string | URL | Iterable<File>;
 
 /** How far the files have come that a translator needs, in bytes. */
 export interface Progress {
@@ -176,12 +175,10 @@ export async function openBundle(location: BundleLocation, options: OpenBundleOp
 }
 
 async function sourceOf(location: BundleLocation): Promise<Source> {
-  if (location instanceof Blob) return zipSource(location, location instanceof File ? location.name : "of the archive");
   if (typeof location !== "string" && !(location instanceof URL)) return filesSource(location);
   const address = String(location);
   if (!isNode || /^https?:/.test(address)) return httpSource(parsed(address));
-  const { folderSource } = await import("./folder.js");
-  return folderSource(address);
+  return (await import("./folder.js")).folderSource(address);
 }
 
 function parsed(address: string): URL {

@@ -188,7 +188,7 @@ async function openRemote(
   const isAddress = typeof location === "string" || location instanceof URL;
   const request = {
     method: "open" as const,
-    location: isAddress ? absolute(location) : location instanceof Blob ? location : [...location],
+    location: isAddress ? absolute(location) : [...location],
     engine,
     wasm: typeof wasm === "string" || wasm instanceof URL ? absolute(wasm) : wasm,
     keeps: storage !== false,
