@@ -19,11 +19,11 @@ from edgeformer.cli import main
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle import generation, manifest, plan, text_format
 from edgeformer_runtime.bundle.operators import ORT_OPERATORS
-from edgeformer_runtime.bundle.tokenizer_file import PATTERNS
 from edgeformer_runtime.cli import options
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.selfcheck import golden
+from edgeformer_runtime.tokenizer.tokenizer_file import PATTERNS
 from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]

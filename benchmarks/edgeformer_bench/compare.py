@@ -17,7 +17,7 @@ from edgeformer_bench.peers.systems import PeerOptions, firefox, ours, peer
 from edgeformer_bench.rounds import Contest, Result, Score, Workload, speeds
 from edgeformer_bench.timer import Timing
 from edgeformer_runtime.bundle.open import Bundle, file_sha256, open_bundle
-from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
+from edgeformer_runtime.bundle.tokenizers import bundle_tokenizer
 from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
 from edgeformer_runtime.engine.session import chosen_engine
 from edgeformer_runtime.selfcheck.machine import machine_summary

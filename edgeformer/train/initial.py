@@ -13,7 +13,6 @@ from edgeformer.config import Recipe, apply_overrides, recipe_from_tree
 from edgeformer.errors import ConfigError
 from edgeformer.run.folder import CHECKPOINT_FOLDER, INITIAL_FILE, Run
 from edgeformer.run.info import RunInfo, library_versions
-from edgeformer_runtime.tokenizer.tokenizer import read_content
 
 
 def fine_tuning_recipe(init: Run, recipe: Recipe | None, overrides: Sequence[str]) -> Recipe:
@@ -66,7 +65,7 @@ def start_from(init: Run, out: Path, recipe: Recipe, provenance: dict[str, Any])
         generation=init.info.generation,
         notes=init.info.notes,
     )
-    source, target = map(read_content, (init.source_tokenizer_path, init.target_tokenizer_path))
+    source, target = (path.read_text("utf-8") for path in (init.source_tokenizer_path, init.target_tokenizer_path))
 
     def copy_weights(folder: Path) -> None:
         shutil.copyfile(init.model_path, folder / CHECKPOINT_FOLDER / INITIAL_FILE)

@@ -87,8 +87,8 @@ MAX_CHARSMAP_BYTES = 4 * MIB
 """Character rules of a SentencePiece model."""
 MAX_PIECES = 2**20
 """Pieces of a SentencePiece model."""
-MAX_PIECE_BYTES = 2**9
-"""Bytes of a piece in the file of a SentencePiece model."""
+MAX_PIECE = 128
+"""Characters of a piece."""
 
 # Golden examples.
 

@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 from edgeformer_runtime.attention import Attention, attention_of
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.signature import Key
-from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizers
+from edgeformer_runtime.bundle.tokenizers import bundle_tokenizers
 from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, TokensOrText, changed, check_count
 from edgeformer_runtime.decoding.requests import Cancel, Stop

@@ -22,7 +22,7 @@ class Reader:
         hashes = {name: entry["sha256"] for name, entry in self.manifest["files"].items()}
         hashes["manifest.json"] = (folder / "manifest.json.sha256").read_text().split()[0]
         damaged = [name for name in hashes if hashlib.sha256((folder / name).read_bytes()).hexdigest() != hashes[name]]
-        if damaged or self.manifest["schema_revision"] != 3:
+        if damaged or self.manifest["schema_revision"] != 4:
             raise ValueError(f"damaged: {damaged}; revision {self.manifest['schema_revision']}")
 
     def open(self, name: str) -> ort.InferenceSession:

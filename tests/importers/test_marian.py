@@ -126,7 +126,7 @@ def test_a_run_has_its_name_when_it_is_complete(
     monkeypatch.setattr("edgeformer.importers.run_folder.save_weights", save)
     with pytest.raises(type(error)):
         write_run(found.model, out, found.origin, text=["Tom is here."])
-    files = ["checkpoints", "recipe.json", "run.json", "sample.tsv", "tokenizer.spm"]
+    files = ["checkpoints", "recipe.json", "run.json", "sample.tsv", "tokenizer.json"]
     assert seen == [("model.safetensors", False, files)]
     assert list(tmp_path.iterdir()) == []
 

@@ -207,7 +207,7 @@ def decode_manifest(data: bytes) -> Manifest:
     if revision != SCHEMA_REVISION:
         raise BundleError(
             f"The bundle has schema revision {shortened(revision)}, but this runtime reads revision {SCHEMA_REVISION}; "
-            "export the model again with this version of edgeformer."
+            "run `edgeformer export` or `edgeformer get` again with this version."
         )
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
