@@ -12,8 +12,6 @@ export interface DecodeRequest {
   source: readonly number[];
   /** First tokens of the output, which are not searched for. */
   prefix: readonly number[];
-  /** First tokens that the output should have, which are favored. */
-  bias: readonly number[];
   /** Maximum number of output tokens, those of the prefix and the end token included; more than the prefix has. */
   limit: number;
   /** Log-probability of the last token of the prefix, if a search has found it; undefined if it was given. */
@@ -81,7 +79,7 @@ export class Decoder {
     const listing = this.shortlist?.listing([request.source]);
     const plain = this.#plain(request, options, listing !== undefined);
     const search = new StepSearch(this.#sentence(request), request.prefix, plain, {
-      processors: buildProcessors(options, this.special, listing !== undefined, request.bias),
+      processors: buildProcessors(options, this.special, listing !== undefined),
       listed: listing?.listed,
       vocabSize: this.manifest.target_vocab_size,
       maxNgramRepeats: options.maxNgramRepeats,
@@ -184,8 +182,7 @@ function isPlain(options: ReadyOptions): boolean {
     options.repetitionPenalty !== 1 ||
     options.suppressTokens.length ||
     options.suppressSequences.length ||
-    options.disableUnk ||
-    options.prefixBiasBeta
+    options.disableUnk
   );
 }
 

@@ -232,8 +232,7 @@ export class LocalTranslator implements Translator {
     const most = call.decoder.limit(call.options);
     if (prefix.length >= most)
       throw inputError(index, `has a target prefix of ${prefix.length} tokens, but may have at most ${most} in all`);
-    const [forced, bias] = call.options.prefixBiasBeta ? [[], prefix] : [prefix, []];
-    return { source, prefix: forced, bias, limit: call.decoder.limit(call.options, source.length, forced.length) };
+    return { source, prefix, limit: call.decoder.limit(call.options, source.length, prefix.length) };
   }
 
   #detokenized({ ids, score, finished, tokenScores }: Hypothesis, { options }: Call): TextHypothesis {

@@ -1,8 +1,9 @@
 /** The kernels' WebAssembly as an engine: see `edgeformer_kernels.h`, whose names this file follows. */
 import type { Bundle } from "../bundle/bundle.js";
 import { WEIGHTS_FILE } from "../bundle/manifest.js";
-import { type Plan, planNumbers } from "../bundle/plan.js";
+import { planNumbers } from "../bundle/plan.js";
 import { EdgeformerError } from "../errors.js";
+import type { Plan } from "../generated.js";
 import type { Engine, EngineBatch, Hypothesis, Listing, PlainSearch, SearchSentence } from "./interface.js";
 import { type KernelExports, Places, startKernels, type WasmSource } from "./wasm.js";
 
