@@ -116,7 +116,7 @@ def _read(schema: Any) -> Any:
         schema["pattern"] = schema["pattern"].replace(r"\A", "^").replace(r"\Z", "$")
     schema.pop("discriminator", None)
     if properties := schema.get("properties"):
-        unread = [name for name, part in properties.items() if any(f"/{name}\"" in json.dumps(part) for name in UNREAD)]
+        unread = [name for name, part in properties.items() if any(f'/{name}"' in json.dumps(part) for name in UNREAD)]
         properties |= {name: {"default": None} for name in unread}
     return {name: _read(part) for name, part in schema.items()}
 

@@ -29,6 +29,8 @@ interface Schema {
   maxProperties?: number;
 }
 
+/** Names of fields that tell the records of a union apart. */
+const TAGS = ["type", "kind"];
 const SCHEMAS = SCHEMA as { [Name in keyof Definitions]: Schema };
 
 /**
@@ -62,7 +64,7 @@ export function parsedJson(data: Uint8Array): unknown {
 function check(given: Schema, value: unknown, path: string): unknown {
   const schema = resolved(given);
   if (value === undefined && "default" in schema) return check(schema, schema.default, path);
-  const must = (what: string) => new SchemaProblem(`\`${path || "it"}\` must be ${what}`);
+  const must = (what: string) => new SchemaProblem(`${path ? `\`${path}\`` : "its content"} must be ${what}`);
   if (schema.anyOf) {
     const branch = schema.anyOf.find((each) => fits(each, value));
     if (branch) return check(branch, value, path);
@@ -115,6 +117,7 @@ function fits(given: Schema, value: unknown): boolean {
   const schema = resolved(given);
   if (schema.anyOf) return schema.anyOf.some((each) => fits(each, value));
   if (schema.enum) return schema.enum.includes(value);
+  const tag = tagOf(schema);
   switch (schema.type) {
     case "null":
       return value === null;
@@ -126,16 +129,16 @@ function fits(given: Schema, value: unknown): boolean {
       return Number.isFinite(value);
     case "object":
       if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
-      return Object.entries(tagsOf(schema)).every(([name, tag]) => (value as Record<string, unknown>)[name] === tag);
+      return !tag || (value as Record<string, unknown>)[tag[0]] === tag[1];
     default:
       return schema.type === undefined || typeof value === schema.type;
   }
 }
 
-/** Fields that have only one value. */
-function tagsOf({ properties = {} }: Schema): Record<string, unknown> {
-  const tags = Object.entries(properties).filter(([, field]) => field.enum?.length === 1);
-  return Object.fromEntries(tags.map(([name, field]) => [name, field.enum![0]]));
+/** The field that tells a record from others of a union, and its value. */
+function tagOf({ properties = {} }: Schema): [name: string, value: unknown] | undefined {
+  const name = TAGS.find((tag) => properties[tag]?.enum?.length === 1);
+  return name === undefined ? undefined : [name, properties[name]!.enum![0]];
 }
 
 /** What a value of a schema is, in words. */
@@ -143,8 +146,8 @@ function described(given: Schema): string {
   const schema = resolved(given);
   if (schema.anyOf) return schema.anyOf.map(described).join(" or ");
   if (schema.enum) return `one of ${schema.enum.join(", ")}`;
-  const tags = Object.entries(tagsOf(schema)).map(([name, tag]) => `\`${name}\` ${tag}`);
-  if (tags.length) return `an object with ${tags.join(", ")}`;
+  const tag = tagOf(schema);
+  if (tag) return `an object with ${tag[0]} \`${tag[1]}\``;
   const names = { integer: "a whole number", number: "a number", string: "a text", boolean: "true or false" };
   const others = { array: "a list", object: "an object", null: "null" };
   return ({ ...names, ...others } as Record<string, string>)[schema.type ?? ""] ?? "anything";

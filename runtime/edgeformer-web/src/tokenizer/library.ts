@@ -4,6 +4,7 @@
  * library have no offsets and no word level, and take digits of other scripts for letters.
  */
 import { SchemaProblem } from "../bundle/schema.js";
+import type { BPE, Decoders, LibraryFile, PreTokenizers, StripTokens, Unigram } from "../generated.js";
 import { merged, mostProbable, type Segment } from "./segmentation.js";
 import { SegmentingTokenizer, type Token } from "./segmenter.js";
 import { Trie } from "./trie.js";
@@ -13,14 +14,6 @@ const MAX_ENTRIES = 2 ** 24;
 /** How much less than the least probable entry a byte scores that is not an entry. */
 const UNKNOWN_PENALTY = 10;
 
-const CLITIC = "['\\u2019](?:s|m|d|re|ve|ll)(?![\\w'\\u2019])";
-const WORDS = " ?\\w+| ?[^\\w\\s]|\\s";
-/** The patterns that bundles may split text by. */
-const PATTERNS = [
-  ` ?\\w+?(?=n['\\u2019]t(?!\\w))|n['\\u2019]t(?!\\w)|${CLITIC}| ?\\w+(?!${CLITIC})['\\u2019](?=\\w)|${WORDS}`,
-  " ?<| ?[^\\s<]+|\\s",
-  WORDS,
-];
 const BYTE_LEVEL = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 const IN_WORD = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 
@@ -28,15 +21,15 @@ const IN_WORD = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 const BYTE_CHARACTERS = byteCharacters();
 const BYTE_OF = new Map([...BYTE_CHARACTERS].map((character, byte) => [character, byte]));
 
-/** A part of the pipeline around the model. */
-type Component = Record<string, unknown> & { type: string };
+type PreTokenizer = Exclude<LibraryFile["pre_tokenizer"], PreTokenizers | null>;
+type Decoder = Exclude<LibraryFile["decoder"], Decoders | null>;
 /** Characters of a word in the normalized text. */
 type Span = [number, number];
 /** Divides a word into entries. */
 type Divide = (word: string) => Segment[];
 
 /** Encodes and decodes by a `tokenizer.json`. Immutable. */
-export class JsonTokenizer extends SegmentingTokenizer {
+export class LibraryTokenizer extends SegmentingTokenizer {
   protected readonly names: readonly string[];
   protected readonly ids: ReadonlyMap<string, number>;
   private readonly dropped: ReadonlySet<number>;
@@ -45,19 +38,16 @@ export class JsonTokenizer extends SegmentingTokenizer {
   private readonly splits: readonly RegExp[];
   private readonly isByteLevel: boolean;
   private readonly divide: Divide;
-  private readonly decoders: readonly Component[];
+  private readonly decoders: readonly Decoder[];
 
   /**
-   * @param data content of the file.
+   * @param file content of the file.
    * @param special names of tokens that no text may be encoded to.
    * @throws SchemaProblem: the file is damaged, or has a component that is not supported.
    */
-  constructor(data: Uint8Array, special: ReadonlySet<string>) {
+  constructor({ model, added_tokens: added, ...around }: LibraryFile, special: ReadonlySet<string>) {
     super(special);
-    const file = parsed(data);
-    const model = file.model as Component;
-    const added = file.added_tokens as { id: number; content: string; special: boolean }[];
-    const vocabulary = model.type === "Unigram" ? unigramIds(model) : new Map(entriesOf(model.vocab));
+    const vocabulary = model.type === "Unigram" ? unigramIds(model.vocab) : new Map(entriesOf(model.vocab));
     for (const { id, content, special } of added) {
       if (!special) throw new SchemaProblem(`the added token \`${content}\` is not a special one`);
       if (!vocabulary.has(content)) vocabulary.set(content, id);
@@ -65,19 +55,18 @@ export class JsonTokenizer extends SegmentingTokenizer {
     this.ids = vocabulary;
     this.names = named(vocabulary);
     this.dropped = new Set(added.map(({ content }) => vocabulary.get(content)!));
-    const splitters = components(file.pre_tokenizer, "pretokenizers");
-    const normalizers = components(file.normalizer, "normalizers").map((part) => JSON.stringify(part));
-    const isKnown = (part: string) => part === '{"type":"Lowercase"}' || part === '{"type":"Prepend","prepend":" "}';
-    if (!normalizers.every(isKnown)) throw new SchemaProblem("it normalizes text in a way that is not supported");
-    this.lowercases = normalizers.includes('{"type":"Lowercase"}');
-    const spaces = splitters.some((part) => part.add_prefix_space) ? "unless spaced" : "never";
-    this.prefix = normalizers.some((part) => part.includes("Prepend")) ? "always" : spaces;
-    if (spaces !== "never" && (splitters.length > 1 || normalizers.length))
+    const { normalizer, pre_tokenizer: splitter, decoder } = around;
+    const normalizers = normalizer?.type === "Sequence" ? normalizer.normalizers : normalizer ? [normalizer] : [];
+    const splitters = splitter?.type === "Sequence" ? splitter.pretokenizers : splitter ? [splitter] : [];
+    this.lowercases = normalizers.some(({ type }) => type === "Lowercase");
+    const spaces = splitters.some((part) => part.type === "ByteLevel" && part.add_prefix_space);
+    this.prefix = normalizers.some(({ type }) => type === "Prepend") ? "always" : spaces ? "unless spaced" : "never";
+    if (spaces && (splitters.length > 1 || normalizers.length))
       throw new SchemaProblem("it adds spaces before words in a way that is not supported");
-    this.splits = splitters.map(splitter);
+    this.splits = splitters.map(pattern);
     this.isByteLevel = splitters.at(-1)?.type === "ByteLevel";
     this.divide = this.divider(model);
-    this.decoders = components(file.decoder, "decoders");
+    this.decoders = decoder?.type === "Sequence" ? decoder.decoders : decoder ? [decoder] : [];
   }
 
   protected tokens(text: string): Token[] {
@@ -101,10 +90,10 @@ export class JsonTokenizer extends SegmentingTokenizer {
   protected written(ids: readonly number[]): string {
     let names = ids.filter((id) => !this.dropped.has(id)).map((id) => this.names[id]!);
     if (!this.decoders.length) return names.join(" ");
-    for (const { type, ...settings } of this.decoders) {
-      if (type === "Fuse") names = [names.join("")];
-      else if (type === "ByteLevel") names = [decodeUtf8(Uint8Array.from(names.flatMap(bytesOf)))];
-      else names = names.map((name) => stripped(name, settings));
+    for (const part of this.decoders) {
+      if (part.type === "Fuse") names = [names.join("")];
+      else if (part.type === "ByteLevel") names = [decodeUtf8(Uint8Array.from(names.flatMap(bytesOf)))];
+      else names = names.map((name) => stripped(name, part));
     }
     return names.join("");
   }
@@ -153,9 +142,9 @@ export class JsonTokenizer extends SegmentingTokenizer {
     return words;
   }
 
-  private divider(model: Component): Divide {
+  private divider(model: LibraryFile["model"]): Divide {
     if (model.type === "WordLevel") {
-      const unknown = this.ids.get(String(model.unk_token));
+      const unknown = this.ids.get(model.unk_token);
       if (unknown === undefined || this.isByteLevel) throw new SchemaProblem("it has no unknown token");
       return (word) => {
         const id = this.special.has(word) ? undefined : this.ids.get(word);
@@ -170,51 +159,13 @@ export class JsonTokenizer extends SegmentingTokenizer {
 
 const WHITE_SPACE = /\p{White_Space}+/gu;
 
-/** Reads what all files have. */
-function parsed(data: Uint8Array): Record<string, unknown> {
-  let file: Record<string, unknown>;
-  try {
-    file = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(data));
-  } catch {
-    throw new SchemaProblem("it is not valid JSON");
-  }
-  const { model, added_tokens: added, truncation, padding, post_processor } = file ?? {};
-  const isToken = (token: unknown) =>
-    isRecord(token) && Number.isInteger(token.id) && typeof token.content === "string" && token.content !== "";
-  if (!isComponent(model) || !Array.isArray(added) || added.length > 1024 || !added.every(isToken))
-    throw new SchemaProblem("it is not a tokenizer file");
-  if (!["BPE", "Unigram", "WordLevel"].includes(model.type))
-    throw new SchemaProblem(`its model is a \`${model.type.slice(0, 99)}\`, which is not supported`);
-  if (truncation || padding || post_processor) throw new SchemaProblem("it changes the number of tokens");
-  return file;
-}
-
-/** A component, or those of a sequence. */
-function components(part: unknown, inner: string): Component[] {
-  if (part === null || part === undefined) return [];
-  const parts = isRecord(part) && part.type === "Sequence" ? part[inner] : [part];
-  if (!Array.isArray(parts) || parts.length > 16 || !parts.every(isComponent))
-    throw new SchemaProblem(`its ${inner} are damaged`);
-  const unknown = parts.find(({ type }) => !COMPONENTS[inner]!.includes(type));
-  if (unknown) throw new SchemaProblem(`it has the component \`${unknown.type.slice(0, 99)}\`, which is not supported`);
-  return parts;
-}
-
-const COMPONENTS: Record<string, string[]> = {
-  normalizers: ["Lowercase", "Prepend"],
-  pretokenizers: ["Digits", "Split", "WhitespaceSplit", "ByteLevel"],
-  decoders: ["Fuse", "Strip", "ByteLevel"],
-};
-
 /** What a component splits words by. */
-function splitter({ type, ...settings }: Component): RegExp {
-  if (type === "WhitespaceSplit") return WHITE_SPACE;
-  if (type === "Digits" && settings.individual_digits === true) return /\p{N}/gu;
-  if (type === "ByteLevel") return settings.use_regex === false ? /[\s\S]+/gu : inJavaScript(BYTE_LEVEL);
-  const known = PATTERNS.find((pattern) => JSON.stringify(settings.pattern) === JSON.stringify({ Regex: pattern }));
-  if (known === undefined || settings.behavior !== "Isolated" || settings.invert !== false)
-    throw new SchemaProblem("it splits text in an unknown way");
-  return inJavaScript(known);
+function pattern(part: PreTokenizer): RegExp {
+  if (part.type === "WhitespaceSplit") return WHITE_SPACE;
+  if (part.type === "ByteLevel") return part.use_regex ? inJavaScript(BYTE_LEVEL) : /[\s\S]+/gu;
+  if (part.type === "Split" && !part.invert) return inJavaScript(part.pattern.Regex);
+  if (part.type === "Digits" && part.individual_digits) return /\p{N}/gu;
+  throw new SchemaProblem("it splits text in an unknown way");
 }
 
 /** A pattern of the library: its classes are those of Unicode, and those outside brackets have a few characters more. */
@@ -229,11 +180,8 @@ function inJavaScript(pattern: string): RegExp {
 }
 
 /** Byte pair encoding: merges the pairs of the file, the first of them first. */
-function byPairs(model: Component, ids: ReadonlyMap<string, number>): Divide {
-  const { merges, dropout, unk_token, continuing_subword_prefix, end_of_word_suffix, byte_fallback, ignore_merges } =
-    model;
-  if (dropout || unk_token || continuing_subword_prefix || end_of_word_suffix || byte_fallback || ignore_merges)
-    throw new SchemaProblem("it is a kind of BPE that is not supported");
+function byPairs({ merges, byte_fallback, ignore_merges }: BPE, ids: ReadonlyMap<string, number>): Divide {
+  if (byte_fallback || ignore_merges) throw new SchemaProblem("it is a kind of BPE that is not supported");
   if (!Array.isArray(merges)) throw new SchemaProblem("its merges are damaged");
   const found = new Map<number, { id: number; rank: number }>();
   const keyOf = (left: number, right: number) => left * MAX_ENTRIES + right;
@@ -251,8 +199,8 @@ function byPairs(model: Component, ids: ReadonlyMap<string, number>): Divide {
 }
 
 /** A unigram model: the entries whose scores have the largest sum. */
-function byScores(model: Component): Divide {
-  const entries = model.vocab as [string, number][];
+function byScores(model: Unigram): Divide {
+  const entries = model.vocab as unknown as [string, number][];
   const trie = new Trie();
   let least = Number.POSITIVE_INFINITY;
   entries.forEach(([name, score], id) => {
@@ -262,7 +210,7 @@ function byScores(model: Component): Divide {
   const pieces = {
     trie,
     score: (id: number) => entries[id]![1],
-    unknown: Number(model.unk_id),
+    unknown: model.unk_id,
     unknownScore: least - UNKNOWN_PENALTY,
     round: (sum: number) => sum,
   };
@@ -274,14 +222,14 @@ function byScores(model: Component): Divide {
   };
 }
 
-function unigramIds(model: Component): Map<string, number> {
+function unigramIds(vocabulary: unknown): Map<string, number> {
   const isEntry = (entry: unknown) => Array.isArray(entry) && typeof entry[0] === "string" && Number.isFinite(entry[1]);
-  if (!Array.isArray(model.vocab) || !model.vocab.every(isEntry)) throw new SchemaProblem("its entries are damaged");
-  return new Map(model.vocab.map(([name], id) => [name, id]));
+  if (!Array.isArray(vocabulary) || !vocabulary.every(isEntry)) throw new SchemaProblem("its entries are damaged");
+  return new Map(vocabulary.map(([name], id) => [name, id]));
 }
 
 function entriesOf(vocabulary: unknown): [string, number][] {
-  if (!isRecord(vocabulary)) throw new SchemaProblem("its vocabulary is damaged");
+  if (typeof vocabulary !== "object" || vocabulary === null) throw new SchemaProblem("its vocabulary is damaged");
   return Object.entries(vocabulary) as [string, number][];
 }
 
@@ -301,10 +249,10 @@ function bytesOf(name: string): number[] {
 }
 
 /** Removes up to `start` characters at the beginning and `stop` at the end. */
-function stripped(name: string, { content, start, stop }: Record<string, unknown>): string {
+function stripped(name: string, { content, start, stop }: StripTokens): string {
   let [first, last] = [0, name.length];
-  while (first < Number(start) && name[first] === content) first++;
-  while (name.length - last < Number(stop) && last > first && name[last - 1] === content) last--;
+  while (first < start && name[first] === content) first++;
+  while (name.length - last < stop && last > first && name[last - 1] === content) last--;
   return name.slice(first, last);
 }
 
@@ -312,12 +260,4 @@ function byteCharacters(): string {
   let next = 0x100;
   const isShown = (byte: number) => (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte !== 0xad);
   return Array.from({ length: 256 }, (_, byte) => String.fromCharCode(isShown(byte) ? byte : next++)).join("");
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
-
-function isComponent(value: unknown): value is Component {
-  return isRecord(value) && typeof value.type === "string";
 }
