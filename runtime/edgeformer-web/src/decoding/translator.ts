@@ -49,7 +49,7 @@ const BLANK = /^[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u20
 export async function openTranslator(location: BundleLocation, options: OpenOptions = {}): Promise<Translator> {
   const bundle = await openBundle(location, options);
   const { manifest } = bundle;
-  const lists = manifest.shortlist ? [SHORTLIST_FILE] : [];
+  const lists = manifest.shortlist && usesKernels(manifest, options) ? [SHORTLIST_FILE] : [];
   bundle.expect([WEIGHTS_FILE, manifest.tokenizers.source, manifest.tokenizers.target, ...lists]);
   const [engine, tokenizers, shortlist] = await Promise.all([
     openEngine(bundle, options),
@@ -59,14 +59,18 @@ export async function openTranslator(location: BundleLocation, options: OpenOpti
   return new LocalTranslator(bundle, engine, tokenizers, shortlist);
 }
 
-async function openEngine(bundle: Bundle, { engine, wasm, onnxruntime }: OpenOptions): Promise<Engine> {
+function usesKernels({ plan }: Manifest, { engine }: OpenOptions): boolean {
+  return (engine ?? (plan ? "kernels" : "onnxruntime")) === "kernels";
+}
+
+async function openEngine(bundle: Bundle, options: OpenOptions): Promise<Engine> {
   const { plan } = bundle.manifest;
-  if (engine === "onnxruntime" || (!plan && engine === undefined)) {
-    const opened = await openOnnxRuntime(bundle, onnxruntime);
+  if (!usesKernels(bundle.manifest, options)) {
+    const opened = await openOnnxRuntime(bundle, options.onnxruntime);
     await opened.load();
     return opened;
   }
-  if (plan) return openKernels(bundle, plan, wasm);
+  if (plan) return openKernels(bundle, plan, options.wasm);
   throw new EdgeformerError("engine", `Bundle \`${bundle.label}\` has no plan for the kernels; export it in int8.`);
 }
 
@@ -98,6 +102,10 @@ export class LocalTranslator implements Translator {
 
   get engine(): "kernels" | "onnxruntime" {
     return this.model.name;
+  }
+
+  get hasShortlist(): boolean {
+    return this.shortlist !== undefined;
   }
 
   get hasAttention(): boolean {
