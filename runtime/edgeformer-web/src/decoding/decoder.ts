@@ -1,7 +1,7 @@
 /** The decode loop: batches for searches that the engine runs by itself, and steps for all others. */
 import type { Manifest, SpecialTokens } from "../bundle/manifest.js";
 import type { Engine, Hypothesis, PlainSearch, SearchSentence } from "../engine/interface.js";
-import { placesOf, type ReadyOptions } from "./options.js";
+import { type IdOptions, placesOf } from "./options.js";
 import { buildProcessors } from "./processors.js";
 import { normalized, StepSearch } from "./search.js";
 import type { Shortlist } from "./shortlist.js";
@@ -34,7 +34,7 @@ export class Decoder {
   ) {}
 
   /** Maximum number of output tokens of a source, end token included. */
-  limit(options: ReadyOptions, sourceLength?: number, prefixLength = 0): number {
+  limit(options: IdOptions, sourceLength?: number, prefixLength = 0): number {
     const longest = this.manifest.max_target_length - this.special.prefix.length;
     const limit = Math.min(options.maxLength ?? longest, longest);
     if (sourceLength === undefined || !(options.maxLenA || options.maxLenB)) return limit;
@@ -42,11 +42,7 @@ export class Decoder {
   }
 
   /** Decodes sentences; for each, `nBest` hypotheses at most, best first. */
-  async decode(
-    requests: readonly DecodeRequest[],
-    options: ReadyOptions,
-    signal?: AbortSignal,
-  ): Promise<Hypothesis[][]> {
+  async decode(requests: readonly DecodeRequest[], options: IdOptions, signal?: AbortSignal): Promise<Hypothesis[][]> {
     if (options.returnAlternatives) return this.#alternatives(requests, options, signal);
     if (!this.engine.search || !isPlain(options)) {
       const results: Hypothesis[][] = [];
@@ -73,7 +69,7 @@ export class Decoder {
   /** Decodes a sentence step by step; yields its best unfinished hypothesis after every step. */
   async *steps(
     request: DecodeRequest,
-    options: ReadyOptions,
+    options: IdOptions,
     signal?: AbortSignal,
   ): AsyncGenerator<{ ids: readonly number[]; tokenScores: number[] }, Hypothesis[]> {
     const listing = this.shortlist?.listing([request.source]);
@@ -105,7 +101,7 @@ export class Decoder {
     };
   }
 
-  #plain(request: DecodeRequest, options: ReadyOptions, isListed: boolean): PlainSearch {
+  #plain(request: DecodeRequest, options: IdOptions, isListed: boolean): PlainSearch {
     const isGreedy = options.beamSize === 1;
     const places = isGreedy ? 1 : placesOf(options);
     const begin = this.special.prefix.length + request.prefix.length;
@@ -131,10 +127,10 @@ export class Decoder {
   /** Finds the most probable tokens at the first position, and continues each of them. */
   async #alternatives(
     requests: readonly DecodeRequest[],
-    options: ReadyOptions,
+    options: IdOptions,
     signal?: AbortSignal,
   ): Promise<Hypothesis[][]> {
-    const onlyTokens: ReadyOptions = {
+    const onlyTokens: IdOptions = {
       ...options,
       returnAlternatives: false,
       beamSize: options.nBest,
@@ -175,7 +171,7 @@ async function breathe(signal: AbortSignal | undefined): Promise<void> {
 }
 
 /** Whether nothing changes logits, and nothing but the rules of beam search decides. */
-function isPlain(options: ReadyOptions): boolean {
+function isPlain(options: IdOptions): boolean {
   return !(
     options.minLength ||
     options.noRepeatNgramSize ||
@@ -199,11 +195,7 @@ function* batches(requests: readonly DecodeRequest[], beamSize: number): Generat
 }
 
 /** The best hypotheses of a sentence, their given tokens in front. */
-function given(
-  { prefix, logProbability = 0 }: DecodeRequest,
-  found: Hypothesis[],
-  options: ReadyOptions,
-): Hypothesis[] {
+function given({ prefix, logProbability = 0 }: DecodeRequest, found: Hypothesis[], options: IdOptions): Hypothesis[] {
   const scores = prefix.map((_, i) => (i === prefix.length - 1 ? logProbability : 0));
   return found.slice(0, options.nBest).map((hypothesis) => ({
     ...hypothesis,

@@ -13,7 +13,7 @@ const TOLERANCES: Readonly<Record<string, number>> = { fp32: 1e-4, fp16: 2e-2 };
 const TOLERANCE_OF_INTEGERS = 5e-2;
 
 /** What runs the examples. */
-interface Decoding {
+interface ExampleRunner {
   /** Whether searches can be restricted to the tokens of a shortlist. */
   readonly hasShortlist: boolean;
   /** Source token ids of a text, as the model reads them. */
@@ -26,7 +26,7 @@ interface Decoding {
  *
  * @throws EdgeformerError of kind `bundle`: the golden file cannot be parsed, or is damaged.
  */
-export async function checkGolden(bundle: Bundle, decoding: Decoding, target: Tokenizer): Promise<GoldenResult> {
+export async function checkGolden(bundle: Bundle, decoding: ExampleRunner, target: Tokenizer): Promise<GoldenResult> {
   const { cases, listed: all } = await readGolden(bundle);
   const listed = decoding.hasShortlist ? all : [];
   const precisions = Object.values(bundle.manifest.precision);
@@ -65,7 +65,7 @@ async function readGolden(bundle: Bundle): Promise<Golden> {
 }
 
 /** Says the first text that each tokenizer encodes or decodes differently from the record. */
-function tokenizerProblems(cases: readonly GoldenCase[], decoding: Decoding, target: Tokenizer): string[] {
+function tokenizerProblems(cases: readonly GoldenCase[], decoding: ExampleRunner, target: Tokenizer): string[] {
   const problems: string[] = [];
   const encoded = cases.findIndex(({ text, source }) => firstDifference(decoding.encode(text), source) !== undefined);
   if (encoded >= 0) problems.push(`the source tokenizer gives other tokens for the text of example ${encoded + 1}`);

@@ -15,7 +15,7 @@ export type TokensOrText = string | readonly Token[];
 export type OptionChanges = { [Name in keyof DecodeOptions]?: DecodeOptions[Name] | undefined };
 
 /** Options whose tokens are ids. */
-export interface ReadyOptions extends DecodeOptions {
+export interface IdOptions extends DecodeOptions {
   suppressTokens: readonly number[];
   suppressSequences: readonly (readonly number[])[];
 }

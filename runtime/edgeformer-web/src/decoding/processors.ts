@@ -1,6 +1,6 @@
 /** Changes of the logits of the next token, given the tokens that were generated so far. */
 import type { SpecialTokens } from "../bundle/manifest.js";
-import type { ReadyOptions } from "./options.js";
+import type { IdOptions } from "./options.js";
 
 /**
  * Changes logits in place.
@@ -11,7 +11,7 @@ import type { ReadyOptions } from "./options.js";
 export type Processor = (history: readonly number[], logits: Float32Array) => void;
 
 /** The processors that the options require, in the order of those in Python. */
-export function buildProcessors(options: ReadyOptions, special: SpecialTokens, isListed: boolean): Processor[] {
+export function buildProcessors(options: IdOptions, special: SpecialTokens, isListed: boolean): Processor[] {
   const processors: Processor[] = [];
   if (options.repetitionPenalty !== 1) processors.push(repetitionPenalty(options.repetitionPenalty));
   if (options.noRepeatNgramSize) processors.push(noRepeatNgram(options.noRepeatNgramSize));

@@ -5,8 +5,8 @@
  */
 import { SchemaProblem } from "../bundle/schema.js";
 import type { BPE, Decoders, LibraryFile, PreTokenizers, StripTokens, Unigram } from "../generated.js";
+import { BaseTokenizer, type Token } from "./base.js";
 import { merged, mostProbable, type Segment } from "./segmentation.js";
-import { SegmentingTokenizer, type Token } from "./segmenter.js";
 import { Trie } from "./trie.js";
 import { decodeUtf8, utf16Offsets } from "./utf8.js";
 
@@ -29,7 +29,7 @@ type Span = [number, number];
 type Divide = (word: string) => Segment[];
 
 /** Encodes and decodes by a `tokenizer.json`. Immutable. */
-export class LibraryTokenizer extends SegmentingTokenizer {
+export class LibraryTokenizer extends BaseTokenizer {
   protected readonly names: readonly string[];
   protected readonly ids: ReadonlyMap<string, number>;
   private readonly dropped: ReadonlySet<number>;

@@ -4,8 +4,8 @@ import type { Normalization } from "../generated.js";
 import type { Trie } from "./trie.js";
 import { characterLength } from "./utf8.js";
 
-/** Normalized text. */
-export interface Normalized {
+/** NormalizedText text. */
+export interface NormalizedText {
   bytes: Uint8Array;
   /** For each byte, and the end: the byte of the text that it stands for. */
   origins: number[];
@@ -47,7 +47,7 @@ export class Normalizer {
   }
 
   /** Normalizes text in UTF-8. */
-  normalize(text: Uint8Array): Normalized {
+  normalize(text: Uint8Array): NormalizedText {
     const { add_dummy_prefix: addsSpace, remove_extra_whitespaces: trims } = this.rules;
     const space = this.rules.escape_whitespaces ? SPACE_SYMBOL : [SPACE];
     const bytes: number[] = [];

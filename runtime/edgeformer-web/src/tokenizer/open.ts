@@ -4,7 +4,7 @@ import { checked, parsedJson, SchemaProblem } from "../bundle/schema.js";
 import { EdgeformerError } from "../errors.js";
 import type { FileReader, Tokenizer, Tokenizers } from "./interface.js";
 import { LibraryTokenizer } from "./library.js";
-import { SentencePiece } from "./sentencepiece.js";
+import { SentencePieceTokenizer } from "./sentencepiece.js";
 
 /**
  * Opens the tokenizers of a bundle, by `manifest.tokenizers`: files of the `tokenizers` library, or SentencePiece models.
@@ -35,7 +35,7 @@ async function openTokenizer(manifest: Manifest, files: FileReader, name: string
     const tokenizer =
       file?.kind === undefined
         ? new LibraryTokenizer(checked("LibraryFile", file), special)
-        : new SentencePiece(checked("SentencePieceFile", file), special, text.unk);
+        : new SentencePieceTokenizer(checked("SentencePieceFile", file), special, text.unk);
     const missing = [text.pad, text.unk, text.bos, text.eos].filter((token) => tokenizer.tokenId(token) === undefined);
     if (missing.length) throw new SchemaProblem(`its vocabulary lacks ${missing.join(", ")}`);
     return tokenizer;

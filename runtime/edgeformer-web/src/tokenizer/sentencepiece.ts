@@ -1,9 +1,9 @@
 /** Encoding and decoding by a SentencePiece model, unigram or BPE, as its own library does. */
 import { SchemaProblem } from "../bundle/schema.js";
 import type { SentencePieceFile } from "../generated.js";
+import { BaseTokenizer, type Token } from "./base.js";
 import { Normalizer } from "./normalizer.js";
-import { type Merge, merged, mostProbable, type Pieces, type Segment } from "./segmentation.js";
-import { SegmentingTokenizer, type Token } from "./segmenter.js";
+import { type Merge, merged, mostProbable, type PieceScores, type Segment } from "./segmentation.js";
 import { Trie } from "./trie.js";
 import { characterLength, decodeUtf8, utf16Offsets } from "./utf8.js";
 
@@ -22,7 +22,7 @@ const MAX_FLOAT = 3.4028234663852886e38;
  * Ids are those of the pieces, or those of the file's own vocabulary. The second case is how Marian, CTranslate2 and
  * Hugging Face use SentencePiece: it divides text into pieces, each of which is then looked up in the vocabulary.
  */
-export class SentencePiece extends SegmentingTokenizer {
+export class SentencePieceTokenizer extends BaseTokenizer {
   protected readonly names: readonly string[];
   protected readonly ids: ReadonlyMap<string, number>;
   /** The number of each piece. */
@@ -35,7 +35,7 @@ export class SentencePiece extends SegmentingTokenizer {
   private readonly pieces = new Trie();
   private readonly normalizer: Normalizer;
   private readonly denormalizer: Normalizer | undefined;
-  private readonly probable: Pieces;
+  private readonly probable: PieceScores;
 
   /**
    * @param file the model.
@@ -139,7 +139,7 @@ export class SentencePiece extends SegmentingTokenizer {
   }
 
   /** The scores of a unigram model, in float32 as the library adds them. A symbol costs nothing. */
-  private scored(): Pieces {
+  private scored(): PieceScores {
     const scores = this.file.scores.map(Math.fround);
     const { unknown, control, user_defined: symbols, unused, byte } = this.file;
     const others = new Set([unknown, ...control, ...symbols, ...unused, ...byte]);

@@ -14,7 +14,7 @@ export interface Token {
 }
 
 /** A tokenizer of any kind. Immutable. */
-export abstract class SegmentingTokenizer implements Tokenizer {
+export abstract class BaseTokenizer implements Tokenizer {
   /** Entries of the vocabulary by their ids, and ids by their entries. */
   protected abstract readonly names: readonly string[];
   protected abstract readonly ids: ReadonlyMap<string, number>;

@@ -17,7 +17,7 @@ const MANIFEST = "manifest-";
 const HASH = /\b[0-9a-f]{64}\b/g;
 
 /** What is kept of one bundle. */
-export class KeptBundle {
+export class StoredBundle {
   #next: Bytes | undefined;
   #isFull = false;
 
@@ -27,8 +27,8 @@ export class KeptBundle {
   ) {}
 
   /** @param address address of the bundle. */
-  static async of(store: Store, address: string): Promise<KeptBundle> {
-    return new KeptBundle(store, MANIFEST + (await hash(new TextEncoder().encode(address))));
+  static async of(store: Store, address: string): Promise<StoredBundle> {
+    return new StoredBundle(store, MANIFEST + (await hash(new TextEncoder().encode(address))));
   }
 
   /** The manifest of the version that is kept whole. */
