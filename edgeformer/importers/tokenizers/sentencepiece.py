@@ -169,6 +169,6 @@ def _open(file: SentencePieceFile, special: Collection[str], unk_token: str) -> 
     Raises:
         ValueError, RuntimeError: the runtime cannot.
     """
-    from edgeformer_runtime.tokenizer.sentencepiece import SentencePiece
+    from edgeformer_runtime.tokenizer.sentencepiece import SentencePieceSegmenter
 
-    SentencePiece(file, special, unk_token)
+    SentencePieceSegmenter(file, special, unk_token)

@@ -15,7 +15,7 @@ _AS_IT_IS = "\uffff"
 """Put before text that is not to be taken for a piece when decoding; Unicode guarantees that no text has it."""
 
 
-class SentencePiece(Segmenter):
+class SentencePieceSegmenter(Segmenter):
     """Encodes and decodes by a SentencePiece model.
 
     Ids are those of the pieces, or those of the file's own vocabulary. The second case is how Marian, CTranslate2 and
@@ -43,7 +43,7 @@ class SentencePiece(Segmenter):
         if not all(self._library.is_control(ids)):  # as these, SentencePiece finds them in no text
             raise ValueError("a special token is not a control piece")
 
-    def __reduce__(self) -> tuple[type[SentencePiece], tuple[SentencePieceFile, frozenset[str], str]]:
+    def __reduce__(self) -> tuple[type[SentencePieceSegmenter], tuple[SentencePieceFile, frozenset[str], str]]:
         return type(self), (self._file, self._special, self._unk)
 
     def token(self, index: int) -> str | None:

@@ -51,9 +51,9 @@ class Tokenizer:
         suffix: Sequence[str] | None = None,
     ) -> None:
         if not isinstance(tokenizer, Segmenter):
-            from edgeformer_runtime.tokenizer.library import Library
+            from edgeformer_runtime.tokenizer.library import LibrarySegmenter
 
-            tokenizer = Library(tokenizer)
+            tokenizer = LibrarySegmenter(tokenizer)
         self._model = tokenizer
         self.text, self.vocab_size = text, self._model.size
         self.pad_id, self.unk_id, self.bos_id, self.eos_id = self.ids(text.special_tokens)
@@ -288,10 +288,10 @@ def _sentencepiece(file: SentencePieceFile, text: TextFormat) -> Segmenter:
         ConfigError: ``sentencepiece`` is not installed.
     """
     try:
-        from edgeformer_runtime.tokenizer.sentencepiece import SentencePiece
+        from edgeformer_runtime.tokenizer.sentencepiece import SentencePieceSegmenter
     except ModuleNotFoundError as error:
         raise ConfigError(missing_package("The model's tokenizer", error.name, "sentencepiece")) from None
-    return SentencePiece(file, _special(text), text.unk)
+    return SentencePieceSegmenter(file, _special(text), text.unk)
 
 
 @contextmanager

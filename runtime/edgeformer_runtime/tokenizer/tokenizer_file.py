@@ -310,5 +310,6 @@ def read_tokenizer_file(data: bytes | str) -> LibraryFile | SentencePieceFile:
         msgspec.DecodeError: it is not JSON, has a component that is not allowed, or exceeds a limit.
         RecursionError: it is nested too deeply.
     """
-    kind = msgspec.json.decode(data, type=_Kind).kind
-    return msgspec.json.decode(data, type=LibraryFile if kind is None else SentencePieceFile)
+    if msgspec.json.decode(data, type=_Kind).kind is None:
+        return msgspec.json.decode(data, type=LibraryFile)
+    return msgspec.json.decode(data, type=SentencePieceFile)
