@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeformer.cli import main
-from edgeformer.errors import ImporterError
+from edgeformer.errors import CheckpointError, ImporterError
 from edgeformer.importers.archive import read_npz
 from edgeformer.importers.layout import halves
 from edgeformer.importers.marian.model import read_marian
@@ -109,6 +109,13 @@ def test_the_run_says_where_it_comes_from(marian_run: Run) -> None:
     assert set(marian_run.info.provenance["sha256"]) == {"model.npz", "vocab.spm"}
     assert len(marian_run.sample) == 200
     assert Run.open(marian_run.path).load_model().source_vocab_size == marian_run.source_tokenizer.vocab_size
+
+
+def test_runs_of_earlier_versions_are_refused(marian_run: Run, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(marian_run.path, tmp_path / "run"))
+    (run / "tokenizer.json").rename(run / "tokenizer.spm")
+    with pytest.raises(CheckpointError, match="of an earlier version; import its model again"):
+        Run.open(run)
 
 
 @pytest.mark.parametrize("error", [OSError("full"), KeyboardInterrupt()])
