@@ -30,7 +30,7 @@ from tests.conftest import ROOT
 Processor = sentencepiece.SentencePieceProcessor
 
 
-def converted(tmp_path: Path, data: bytes, **options: Any) -> bytes:
+def converted(tmp_path: Path, data: bytes, **options: Any) -> str:
     path = tmp_path / "source.spm"
     path.write_bytes(data)
     return sentencepiece_tokenizer(path, **options)
