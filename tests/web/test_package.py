@@ -95,8 +95,8 @@ def run_script(project: Path, given: dict[str, Any]) -> Any:
             {"beam_size": 2, "no_repeat_ngram_size": 2, "repetition_penalty": 1.2, "max_length": 20},
         ),
         (
-            {"beamSize": 2, "targetPrefix": "Mon chat", "prefixBiasBeta": 0.4, "maxLength": 20},
-            {"beam_size": 2, "target_prefix": "Mon chat", "prefix_bias_beta": 0.4, "max_length": 20},
+            {"beamSize": 2, "targetPrefix": "Mon chat", "maxLength": 20},
+            {"beam_size": 2, "target_prefix": "Mon chat", "max_length": 20},
         ),
     ],
 )
