@@ -25,13 +25,13 @@ from edgeformer.train.validation import Validator
 from edgeformer_export.export import export_run
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.parity.comparison import compare
+from edgeformer_export.parity.inner_graphs import InnerGraph
 from edgeformer_export.parity.margins import beam_margins, greedy_margins
 from edgeformer_export.sample import sample_pairs
 from edgeformer_runtime.decoding.forced_steps import forced_batch
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.session import IntArray
 from edgeformer_runtime.selfcheck.golden import read_golden
-from edgeformer_runtime.selfcheck.inner_graphs import InnerGraph
 from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import AnyTranslator, Translator
 from tests import factory

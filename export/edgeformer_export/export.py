@@ -25,7 +25,7 @@ from edgeformer_export.kernels.products import NotPlannableError
 from edgeformer_export.model_graphs import ModelGraphs, Passes
 from edgeformer_export.parity.comparison import compare, compare_logits, torch_rounding
 from edgeformer_export.parity.golden_examples import listed_cases, make_golden
-from edgeformer_export.parity.locate import match_modules, record_inner
+from edgeformer_export.parity.locate import ForcedSentence, layer_outputs, match_modules
 from edgeformer_export.parity.report import ParityReport
 from edgeformer_export.passes.pipeline import PassRecord, operator_counts, run_passes
 from edgeformer_export.passes.strip import Strip
@@ -42,19 +42,19 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Manifest, ShortlistInfo, SpecialTokens, Target, TokenizerFiles, Traits
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.provenance import Provenance
-from edgeformer_runtime.bundle.report import QuantizationReport, Report
+from edgeformer_runtime.bundle.report import LayerOutput, QuantizationReport, Report
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.engine.session import kernels_problem
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.selfcheck.golden import Golden, kernel_problems
-from edgeformer_runtime.selfcheck.trace import Trace
 from edgeformer_runtime.translator import Translator
 
 GOLDEN_CANDIDATES = 96
 PARITY_TEXTS = 32
 MATCHED_STEPS = 3
+MEASURED_STEPS = 8
 EXPORTERS = ("edgeformer", "torch", "onnx", "onnx-ir", "onnxsim", "onnxscript")
 """Packages whose versions a bundle records."""
 
@@ -128,11 +128,11 @@ def export_run(
             golden, cost = _examples(model_graphs, translator, shortlist, progress)
             manifest = _with_checked_plan(manifest, translator, golden)
         period, traits = _measured(folder, model_graphs)
-        golden = _with_inner(model_graphs, translator, golden, precision)
+        layers = _layers(model_graphs, translator, golden, precision)
         (folder / contract.GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
         measured = {"parity": parity, "choice": choice, "shortlist": cost, "period": period}
         raw = {name: part and msgspec.to_builtins(part) for name, part in measured.items()}
-        report = msgspec.structs.replace(manifest.report, **raw)
+        report = msgspec.structs.replace(manifest.report, layers=layers, **raw)
         manifest = msgspec.structs.replace(manifest, report=report, traits=traits)
         (folder / contract.CARD_FILE).write_text(model_card(manifest, translator.bundle.nbytes), encoding="utf-8")
         write_manifest(folder, manifest)
@@ -349,13 +349,21 @@ def _with_checked_plan(manifest: Manifest, translator: Translator, golden: Golde
     return msgspec.structs.replace(manifest, plan=None, report=report)
 
 
-def _with_inner(model_graphs: ModelGraphs, translator: Translator, golden: Golden, precision: Precision) -> Golden:
-    """Add the inner tensors of the graphs to a golden file."""
-    model, pairs, special = model_graphs.model, model_graphs.pairs, model_graphs.special
+def _layers(
+    model_graphs: ModelGraphs, translator: Translator, golden: Golden, precision: Precision
+) -> tuple[LayerOutput, ...]:
+    """Measure the error of each layer's output on the golden examples."""
+    model, pairs, start = model_graphs.model, model_graphs.pairs, model_graphs.special.start
     middle = pairs[len(pairs) // 2]
-    fed = Trace(source=tuple(middle.source), target=(*special.start, *middle.target)[:MATCHED_STEPS])
-    modules = match_modules(model, model_graphs.optimized(precision).graphs, model_graphs.traced.table, special, fed)
-    return record_inner(model, translator.bundle, golden, modules, translator.session.device)
+    fed = ForcedSentence(tuple(middle.source), (*start, *middle.target)[:MATCHED_STEPS])
+    modules = match_modules(
+        model, model_graphs.optimized(precision).graphs, model_graphs.traced.table, model_graphs.special, fed
+    )
+    steps = min(MEASURED_STEPS, translator.session.max_target_length)
+    sentences = [
+        ForcedSentence(case.source, (*start, *case.ids)[:steps]) for case in golden.cases if case.beam_size == 1
+    ]
+    return layer_outputs(model, translator.bundle, sentences, modules, translator.session.device)
 
 
 def golden_texts(pairs: Sequence[SamplePair]) -> list[str]:

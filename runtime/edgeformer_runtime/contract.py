@@ -28,7 +28,7 @@ import msgspec
 
 from edgeformer_runtime.limits import MAX_AXES, MAX_AXIS, MAX_STATE_TENSORS, Number, Text
 
-SCHEMA_REVISION = 3
+SCHEMA_REVISION = 4
 """Incremented whenever bundles written by earlier versions can no longer be read."""
 
 MANIFEST_FILE = "manifest.json"

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs
+from edgeformer_runtime.selfcheck.location import modules_of
+from edgeformer_runtime.selfcheck.trace import PADDING, Trace
 from msgspec.structs import replace
 from torch import nn
 
@@ -16,9 +19,6 @@ from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, LOGITS
 from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.selfcheck.golden import read_golden
-from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs
-from edgeformer_runtime.selfcheck.location import modules_of
-from edgeformer_runtime.selfcheck.trace import PADDING, Trace
 from tests.store import Store
 from tests.variants import VARIANTS, traced_variants
 

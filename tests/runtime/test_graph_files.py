@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
@@ -20,7 +21,6 @@ from edgeformer_runtime.bundle.operators import OPERATORS
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.precision import Precision
-from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs
 from edgeformer_runtime.selfcheck.operators import check_operators
 from edgeformer_runtime.translator import Translator
 from tests.amounts import examples

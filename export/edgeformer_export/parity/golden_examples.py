@@ -10,8 +10,6 @@ import msgspec
 
 from edgeformer_export.parity.margins import beam_margins, greedy_margins
 from edgeformer_runtime.selfcheck.golden import Golden, GoldenCase, score_tolerance
-from edgeformer_runtime.selfcheck.machine import this_machine
-from edgeformer_runtime.selfcheck.trace import STEPS, Trace, session_fingerprints
 from edgeformer_runtime.translation import TextHypothesis
 from edgeformer_runtime.translator import Translator
 
@@ -66,11 +64,7 @@ def make_golden(translator: Translator, texts: Sequence[str], count: int = TEXTS
     if options.beam_size > 1:
         _try_beams(translator, [example for group in groups for example in group])
     chosen = [max(group, key=lambda example: min(example.margin.values())) for group in groups]
-    return Golden(
-        cases=tuple(_case(example, beam_size) for beam_size in chosen[0].best for example in chosen),
-        machine=this_machine(session.device),
-        traces=tuple(_trace(translator, example) for example in chosen),
-    )
+    return Golden(cases=tuple(_case(example, beam_size) for beam_size in chosen[0].best for example in chosen))
 
 
 def listed_cases(golden: Golden, listing: Translator) -> tuple[GoldenCase, ...]:
@@ -113,10 +107,3 @@ def _case(example: _Example, beam_size: int) -> GoldenCase:
         output=best.text,
         margin=float(f"{example.margin[beam_size]:.3g}"),
     )
-
-
-def _trace(translator: Translator, example: _Example) -> Trace:
-    steps = min(STEPS, translator.session.max_target_length)
-    trace = Trace(source=example.source, target=(*translator.session.special.start, *example.best[1].ids)[:steps])
-    stages = session_fingerprints(translator.session.onnxruntime, translator.bundle.manifest.state, trace)
-    return msgspec.structs.replace(trace, stages=stages)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -38,6 +38,19 @@ class QuantizationReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unkno
     """Every weight that can be quantized."""
 
 
+class LayerOutput(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A tensor of a graph that PyTorch also computes."""
+
+    file: Annotated[str, msgspec.Meta(pattern=r"\A(?:encoder|decoder)\.onnx\Z")]
+    """File name of the graph."""
+    tensor: str
+    """Name of the tensor in the graph."""
+    module: str | None
+    """Path of the PyTorch module whose output it is; ``None`` for an output of the graph."""
+    error: float
+    """Largest relative error compared with PyTorch at export."""
+
+
 class Report(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The exporter's report; missing parts are omitted from the JSON. The exporter has the types of what is a mapping
     here, since nothing on a device reads it."""
@@ -53,6 +66,8 @@ class Report(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     """What the shortlist costs; ``None`` without one."""
     parity: dict[str, Any] | None = None
     """Comparison with PyTorch; ``None`` while the bundle is still being exported."""
+    layers: tuple[LayerOutput, ...] = ()
+    """The tensors that ``verify --checkpoint`` compares with PyTorch's to find the first layer that differs."""
     period: dict[str, Any] | None = None
     """What a period does for sentences without one; ``None`` if it was not measured."""
     kernels: str = ""

@@ -9,10 +9,30 @@ from typing import Any
 import msgspec
 
 from edgeformer_runtime.errors import ConfigError, missing_package
-from edgeformer_runtime.selfcheck.location import Location
 
 VERIFIERS = "edgeformer.verifiers"
 """Entry-point group of the functions that compare a bundle with a checkpoint."""
+
+
+class Location(msgspec.Struct, kw_only=True, frozen=True):
+    """The first tensor that differs by more than its tolerance."""
+
+    part: str
+    """The part of the model in words, or the graph and the tensor."""
+    module: str | None
+    """Path of the PyTorch module; ``None`` if only the graph is known."""
+    step: int
+    """Decoder step, from 1; 0 in the encoder."""
+    difference: float | None
+    """Root mean square of the difference, relative to that of the expected tensor; ``None`` if not finite."""
+    tolerance: float
+    """Largest relative difference that is not reported."""
+
+    def __str__(self) -> str:
+        path = f"`{self.module}`, " if self.module is not None else ""
+        difference = "not finite" if self.difference is None else f"relative difference {self.difference:.2g}"
+        step = f", step {self.step}" if self.step else ""
+        return f"{self.part} ({path}{difference}, tolerance {self.tolerance:.2g}){step}"
 
 
 class CheckpointResult(msgspec.Struct, kw_only=True, frozen=True):

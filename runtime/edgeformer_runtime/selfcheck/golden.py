@@ -1,7 +1,6 @@
 """Golden examples: a few inputs with the output recorded at export, to be run again on the device.
 
-Each text has its output from greedy search and from beam search, and a trace of the graphs' intermediate results, so
-that the cause of a difference can be located.
+Each text has its output from greedy search and from beam search.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.plain_files import reading, shortened
-from edgeformer_runtime.contract import GOLDEN_FILE, LOGITS
+from edgeformer_runtime.contract import GOLDEN_FILE
 from edgeformer_runtime.decoding.forced_steps import Pair, score_batches
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.search import Hypothesis
@@ -32,11 +31,7 @@ from edgeformer_runtime.limits import (
     Number,
 )
 from edgeformer_runtime.precision import PRECISIONS
-from edgeformer_runtime.selfcheck.location import InnerTensor
-from edgeformer_runtime.selfcheck.machine import Machine, this_machine
 from edgeformer_runtime.selfcheck.operators import size_problems
-from edgeformer_runtime.selfcheck.trace import Trace
-from edgeformer_runtime.selfcheck.trace_check import TraceResult, check_traces
 from edgeformer_runtime.translator import Translator
 
 _ROUNDING = 1e-5
@@ -71,16 +66,8 @@ class Golden(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
 
     cases: Annotated[tuple[GoldenCase, ...], msgspec.Meta(min_length=1, max_length=MAX_EXAMPLES)]
     """Examples with greedy search, then the same texts with the bundle's default beam size."""
-    machine: Machine
-    """The machine on which the examples were recorded."""
     listed: Annotated[tuple[GoldenCase, ...], msgspec.Meta(max_length=MAX_EXAMPLES)] = ()
     """Those whose output is the same with the bundle's shortlist, if it has one."""
-    traces: Annotated[tuple[Trace, ...], msgspec.Meta(max_length=MAX_EXAMPLES)]
-    """Trace of each text with greedy search."""
-    inner: Trace | None = None
-    """Trace of one of the texts that includes tensors inside the graphs; ``None`` if not recorded."""
-    tensors: tuple[InnerTensor, ...] = ()
-    """The tensors inside the graphs that :attr:`inner` includes."""
 
 
 class Difference(msgspec.Struct, kw_only=True, frozen=True):
@@ -141,8 +128,6 @@ class GoldenResult(msgspec.Struct, kw_only=True, frozen=True):
     """Smallest :attr:`GoldenCase.margin` of all examples."""
     differences: tuple[Difference, ...]
     """Every example whose output differs from the record."""
-    traces: TraceResult
-    """Comparison of the graphs' intermediate results with the record."""
     engines: tuple[Engine, ...]
     """The engines that ran the examples."""
     problems: tuple[str, ...]
@@ -167,22 +152,11 @@ def read_golden(bundle: Bundle) -> Golden:
 
 def _contradictions(golden: Golden, manifest: Manifest) -> Iterator[str]:
     """Yield each value that a bundle with this manifest cannot have recorded."""
-    traces = (*golden.traces, *((golden.inner,) if golden.inner is not None else ()))
     if golden.listed and manifest.shortlist is None:
         yield "it has examples with a shortlist, but the bundle has none"
     for number, case in enumerate(golden.cases + golden.listed, 1):
         if not _is_source(case.source, manifest) or not _is_target(case.ids, manifest):
             yield f"example {number} has tokens or a length that the model does not have"
-    recorded = {tensor.name for tensor in manifest.state if tensor.from_encoder}
-    for number, trace in enumerate(traces, 1):
-        if not _is_source(trace.source, manifest) or not trace.target or not _is_target(trace.target, manifest):
-            yield f"trace {number} has tokens or a length that the model does not have"
-        if len(trace.stages) != len(trace.target) + 1:
-            yield f"trace {number} has {len(trace.stages)} stages for {len(trace.target)} steps"
-        elif trace is not golden.inner and (
-            set(trace.stages[0]) - recorded or any(set(stage) - {LOGITS} for stage in trace.stages[1:])
-        ):
-            yield f"trace {number} has tensors that the graphs do not return"
 
 
 def _is_source(ids: Sequence[int], manifest: Manifest) -> bool:
@@ -202,8 +176,7 @@ def score_tolerance(manifest: Manifest) -> float:
 def check_golden(translator: Translator) -> GoldenResult:
     """Run the golden examples and compare them with the record.
 
-    Tokens must match, scores must be within :func:`score_tolerance`, and the graphs' intermediate results must be as
-    close to the record as the machine allows.
+    Tokens must match, and scores must be within :func:`score_tolerance`.
 
     Raises:
         BundleError: the golden file cannot be parsed, contains no examples, or contradicts the manifest.
@@ -216,10 +189,6 @@ def check_golden(translator: Translator) -> GoldenResult:
 def _compared(translator: Translator, golden: Golden) -> GoldenResult:
     tolerance = score_tolerance(translator.bundle.manifest)
     problems = [*_tokenizer_problems(translator, golden.cases), *size_problems(translator.session.onnxruntime)]
-    here = this_machine(translator.session.device)
-    same_kernels = here.same_kernels(golden.machine)
-    traces = check_traces(translator, golden.traces, golden.inner, golden.tensors, same_kernels=same_kernels)
-    problems += traces.problems
     session, outcome = translator.session, _Outcome()
     _run_cases(translator, golden.cases, 1, tolerance, outcome)
     if golden.listed:
@@ -241,7 +210,6 @@ def _compared(translator: Translator, golden: Golden) -> GoldenResult:
         score_tolerance=tolerance,
         min_margin=min(case.margin for case in golden.cases),
         differences=tuple(outcome.differences),
-        traces=traces,
         engines=tuple(engines),
         problems=tuple(problems),
     )

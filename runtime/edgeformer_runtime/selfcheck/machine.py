@@ -44,13 +44,6 @@ class Machine(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=T
     provider: str
     """Execution provider."""
 
-    def same_kernels(self, other: Machine) -> bool:
-        """Whether both machines run the same kernels, so that results agree to the last digit.
-
-        Always false on devices other than the CPU, whose libraries choose kernels by factors not recorded here.
-        """
-        return self.provider == PROVIDERS["cpu"] and msgspec.structs.replace(self, processor=other.processor) == other
-
 
 def this_machine(device: str) -> Machine:
     """Describe this machine when it runs graphs on ``cpu`` or ``cuda``."""
