@@ -216,7 +216,7 @@ def _peers(
 ) -> tuple[list[Contender], dict[str, str]]:
     """Convert the run for the peers that have formats of their own. Also returns why others cannot take part; if none
     can, that is an error."""
-    lists = options.shortlist and bundle.manifest.shortlist
+    lists = options.shortlist and bundle.manifest.has_shortlist
     settings = PeerOptions(
         threads=options.threads,
         device=options.device,

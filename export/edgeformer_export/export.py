@@ -31,7 +31,6 @@ from edgeformer_export.passes.pipeline import PassRecord, operator_counts, run_p
 from edgeformer_export.passes.strip import Strip
 from edgeformer_export.quantize.assignment import assign, tensor_reports
 from edgeformer_export.sample import SamplePair, spread
-from edgeformer_export.shortlist.graphs import output_projection, restricted
 from edgeformer_export.shortlist.lists import MadeShortlist, ShortlistReport, measure
 from edgeformer_export.stages import COMPARE, EXAMPLES, QUANTIZE, WRITE, StageProgress, silent
 from edgeformer_export.tracing.to_onnx import Graphs, split_attention
@@ -39,7 +38,7 @@ from edgeformer_export.traits import PeriodReport, failed_validation, measure_pe
 from edgeformer_export.weights import WeightsFile
 from edgeformer_export.writer import ExportError, atomic_folder, write_manifest
 from edgeformer_runtime import contract
-from edgeformer_runtime.bundle.manifest import Manifest, ShortlistInfo, SpecialTokens, Target, TokenizerFiles, Traits
+from edgeformer_runtime.bundle.manifest import Manifest, SpecialTokens, Target, TokenizerFiles, Traits
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.provenance import Provenance
 from edgeformer_runtime.bundle.report import LayerOutput, QuantizationReport, Report
@@ -127,6 +126,8 @@ def export_run(
             parity = _compare(model_graphs, translator, precision, progress, force=force)
             golden, cost = _examples(model_graphs, translator, shortlist, progress)
             manifest = _with_checked_plan(manifest, translator, golden)
+        if manifest.plan is None:
+            _require_no_shortlist(model_graphs, manifest.report.kernels)
         period, traits = _measured(folder, model_graphs)
         layers = _layers(model_graphs, translator, golden, precision)
         (folder / contract.GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
@@ -151,7 +152,7 @@ def _kernels_finding(manifest: Manifest) -> str:
 
 def _measured(folder: Path, model_graphs: ModelGraphs) -> tuple[PeriodReport | None, Traits]:
     """Measure what texts are translated with, with the bundle's shortlist."""
-    with Translator.open(folder, engine="onnxruntime") as translator:
+    with Translator.open(folder, engine="onnxruntime" if model_graphs.shortlist is None else "kernels") as translator:
         period = measure_period(translator, [pair.text for pair in model_graphs.pairs])
         texts = golden_texts(model_graphs.pairs)
         is_useless = failed_validation(model_graphs.run.info.final)
@@ -165,8 +166,13 @@ def _check_settings(precision: Precision, target: Target, *, with_shortlist: boo
     Raises:
         ExportError: it cannot.
     """
-    if with_shortlist and PRECISIONS[precision].optimized_for == "cuda":
-        raise ExportError(f"Shortlists are for CPUs, and {precision} is for CUDA; give another --precision.")
+    if with_shortlist and (precision != "int8" or target != "ort"):
+        raise ExportError(
+            "A shortlist restricts searches on the kernels only, which run int8 bundles of `--target ort`; give "
+            "--precision int8, or leave out --shortlist."
+        )
+    if with_shortlist and (problem := kernels_problem()):
+        raise ExportError(f"A shortlist is measured on the kernels, but {problem}; leave out --shortlist.")
     if target == "portable" and not PRECISIONS[precision].portable:
         raise ExportError(
             f"{precision} needs ONNX Runtime's own operators; give --target ort, or --precision int8 for portable "
@@ -231,18 +237,14 @@ def write_parts(
     Returns:
         The manifest.
     """
-    passes, shortlist = dict(passes), None
+    passes = dict(passes)
     if model_graphs.model.has_attention:
         graphs |= split_attention(graphs[contract.DECODER_FILE])
     for file in graphs:
         graphs[file], records = run_passes(graphs[file], [Strip()])
         passes[file] = (*passes.get(file, ()), *records)
     if model_graphs.shortlist is not None:
-        projection = output_projection(model_graphs.optimized(precision).graphs[contract.DECODER_FILE])
-        features, width = str(projection.activation.name), projection.weight.shape[0]
-        graphs[contract.SHORTLIST_DECODER_FILE] = restricted(graphs[contract.DECODER_FILE], features, width)
         (folder / contract.SHORTLIST_FILE).write_bytes(model_graphs.shortlist.to_bytes())
-        shortlist = ShortlistInfo(width=width)
     weights = WeightsFile(folder / contract.WEIGHTS_FILE)
     weights.move(graphs.values())
     for file, graph in graphs.items():
@@ -256,11 +258,10 @@ def write_parts(
             plan = make_plan(model_graphs.model, graphs, layers, weights.place)
         except NotPlannableError as error:
             kernels = str(error)
+            _require_no_shortlist(model_graphs, kernels)
     operators = {file: dict(operator_counts(graph).most_common()) for file, graph in graphs.items()}
     report = Report(passes=msgspec.to_builtins(passes), operators=operators, quantization=quantization, kernels=kernels)
-    manifest = msgspec.structs.replace(
-        _manifest(model_graphs, graphs, precision, report), shortlist=shortlist, plan=plan
-    )
+    manifest = msgspec.structs.replace(_manifest(model_graphs, graphs, precision, report), plan=plan)
     for name in {manifest.tokenizers.source, manifest.tokenizers.target}:
         shutil.copyfile(model_graphs.run.path / name, folder / name)
     return write_manifest(folder, manifest)
@@ -328,9 +329,20 @@ def _examples(
     progress(EXAMPLES, 0.6)
     if shortlist is None:
         return golden, None
-    with Translator.open(translator.bundle.path, engine="onnxruntime") as listing:
-        golden = msgspec.structs.replace(golden, listed=listed_cases(golden, listing))
-        return golden, measure(shortlist, translator, listing)
+    open_kernels = partial(Translator.open, translator.bundle, engine="kernels")
+    with open_kernels(shortlist=False) as whole, open_kernels() as restricted:
+        golden = msgspec.structs.replace(golden, listed=listed_cases(golden, restricted))
+        return golden, measure(shortlist, whole, restricted)
+
+
+def _require_no_shortlist(model_graphs: ModelGraphs, problem: str) -> None:
+    """Refuse a shortlist where the kernels cannot be used.
+
+    Raises:
+        ExportError: there is one.
+    """
+    if model_graphs.shortlist is not None:
+        raise ExportError(f"A shortlist restricts searches on the kernels only, but {problem}; leave out --shortlist.")
 
 
 def _with_checked_plan(manifest: Manifest, translator: Translator, golden: Golden) -> Manifest:

@@ -111,7 +111,7 @@ class Translator(Generic[SessionT_co]):
             source_language: language to translate from, as a BCP 47 tag or a code of the model; by default, the
                 bundle's.
             target_language: language to translate to.
-            shortlist: restrict searches to the tokens of the bundle's shortlist, if it has one.
+            shortlist: restrict searches on the kernels to the tokens of the bundle's shortlist, if it has one.
             engine: ``onnxruntime``; ``kernels``, which need the package ``edgeformer-kernels``, a CPU and a bundle with
                 a plan; or ``auto`` for the kernels where they can be used.
 

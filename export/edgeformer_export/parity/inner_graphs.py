@@ -114,8 +114,9 @@ class InnerGraph:
             make = partial(DeviceTensors, rows=DeviceRows((), self.device, ort.SessionOptions(), []))
         rows, steps = target.shape
         tensors = make(encoded, tuple(table), self.device, sentences=rows, max_length=steps)
-        graph = StepGraph(self.file, self.session, contract.LOGITS, None, 0)
-        state = OnnxState(tensors, graph, lambda: graph)
+        logits = next(output for output in self.session.get_outputs() if output.name == contract.LOGITS)
+        graph = StepGraph(self.file, self.session, contract.LOGITS, logits.shape[1])
+        state = OnnxState(tensors, graph, lambda: graph, 0)
         for _ in forced_steps(state, target):
             yield state.outputs
 
@@ -190,4 +191,5 @@ def _with_outputs(graph: bytes, names: Sequence[str]) -> bytes:
     """Add outputs, which need no type, to a serialized model."""
     model = onnx.ModelProto.FromString(graph)
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
-    return model.SerializeToString()
+    content: bytes = model.SerializeToString()
+    return content

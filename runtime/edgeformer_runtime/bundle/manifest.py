@@ -19,16 +19,13 @@ from edgeformer_runtime.contract import (
     GOLDEN_FILE,
     GRAPH_FILES,
     SCHEMA_REVISION,
-    SHORTLIST_DECODER_FILE,
     SHORTLIST_FILE,
-    SHORTLIST_WEIGHT_FILE,
     WEIGHTS_FILE,
     StateTensor,
     state_problems,
 )
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.limits import (
-    MAX_AXIS,
     MAX_COUNT,
     MAX_FILE_BYTES,
     MAX_FILES,
@@ -101,13 +98,6 @@ class FileEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields
     """Lower-case hexadecimal SHA-256 of the content."""
 
 
-class ShortlistInfo(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Sizes of the bundle's shortlist."""
-
-    width: Annotated[int, msgspec.Meta(ge=1, le=MAX_AXIS)]
-    """Width of what is projected to logits (D)."""
-
-
 class Traits(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What the exporter measured that decides how texts are translated; bundles of earlier versions lack it."""
 
@@ -161,8 +151,6 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
     """Decoding defaults."""
     text: TextFormat = TextFormat()
     """Names of special tokens, and what is around the tokens of a text."""
-    shortlist: ShortlistInfo | None = None
-    """The bundle's shortlist, if it has one."""
     plan: Plan | None = None
     """What the kernels compute, if they can compute the model."""
     traits: Traits = Traits()
@@ -177,6 +165,11 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
     """Where the weights come from: recipe, training, versions."""
     report: Report = Report()
     """What the exporter did and measured."""
+
+    @property
+    def has_shortlist(self) -> bool:
+        """Whether the bundle has a shortlist, which restricts searches on the kernels."""
+        return SHORTLIST_FILE in self.files
 
     @property
     def precisions(self) -> str:
@@ -257,6 +250,4 @@ def _file_problems(manifest: Manifest) -> Iterator[str]:
         f"`precision` has `{name[:MAX_TEXT]}`, which is not a graph" for name in manifest.precision.keys() - graphs
     )
     used = {*graphs, WEIGHTS_FILE, *tokenizers}
-    if manifest.shortlist is not None:
-        used |= {SHORTLIST_FILE, SHORTLIST_WEIGHT_FILE, SHORTLIST_DECODER_FILE}
     yield from (f"file `{name}` is used but not listed with a hash" for name in sorted(used - manifest.files.keys()))

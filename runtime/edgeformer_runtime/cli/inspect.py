@@ -37,6 +37,7 @@ def inspect(bundle: Path, as_json: bool) -> None:
         "opsets": ", ".join(f"{domain or 'ai.onnx'} {number}" for domain, number in manifest.opsets.items()),
         "needs": f"onnxruntime {manifest.min_onnxruntime} or newer",
         "kernels": "can run it" if manifest.plan else manifest.report.kernels or "no plan",
+        "shortlist": "on the kernels; elsewhere, the whole vocabulary" if manifest.has_shortlist else "none",
         "made by": manifest.producer,
         "default search": f"beam {manifest.generation.beam_size}, length penalty {manifest.generation.length_penalty}",
     }.items():

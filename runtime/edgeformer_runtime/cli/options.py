@@ -137,7 +137,7 @@ shortlist = click.option(
     default="on",
     show_default=True,
     callback=lambda context, parameter, value: value == "on",
-    help="Use only the tokens that the bundle's shortlist gives for each sentence, if it has a shortlist.",
+    help="On the kernels, use only the tokens that the bundle's shortlist, if it has one, gives for each sentence.",
 )
 device = click.option(
     "--device", default="cpu", show_default=True, help="cpu or cuda; CUDA requires an fp16 or fp32 bundle."

@@ -25,9 +25,7 @@ class StepGraph:
     output: str
     """Name of the output that the host reads; all others are state."""
     width: int | None
-    """Size of the last axis of :attr:`output`; ``None`` if it varies."""
-    vocab_size: int
-    """Entries of the target vocabulary (V)."""
+    """Size of the last axis of :attr:`output`; ``None`` for the length of the longest source."""
 
     @cached_property
     def inputs(self) -> frozenset[str]:
@@ -43,7 +41,7 @@ class Binding:
         tensors: the state's tensors.
         host: inputs that the host updates between steps, by name.
         resent: names of the host inputs that must be bound again in every step.
-        buffer: buffer for the output that the host reads, ``(R, width)``; ``None`` if its width varies.
+        buffer: buffer for the output that the host reads, ``(R, width)``.
     """
 
     def __init__(
@@ -52,7 +50,7 @@ class Binding:
         tensors: StateTensors,
         host: Mapping[str, ort.OrtValue],
         resent: Collection[str],
-        buffer: NDArray[np.float32] | None,
+        buffer: NDArray[np.float32],
     ) -> None:
         self._graph, self._tensors, self._buffer = graph, tensors, buffer
         self._resent = [(name, host[name]) for name in resent]
@@ -70,10 +68,10 @@ class Binding:
         for name in self._names:  # in the graph's order, the order in which a binding returns outputs
             if name in in_place:
                 binding.bind_ortvalue_output(name, tensors.values[in_place[name]])
-            elif name == graph.output and buffer is not None:
+            elif name == graph.output:
                 binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(buffer))
             else:
-                self._fresh.append((name, "cpu" if name == graph.output else tensors.device))
+                self._fresh.append((name, tensors.device))
                 binding.bind_output(*self._fresh[-1])
 
     @property
@@ -85,7 +83,7 @@ class Binding:
         """Run the graph once and replace the old state with its outputs.
 
         Returns:
-            The output that the host reads, ``(R, width)``: the buffer, or a new array if there is no buffer.
+            The output that the host reads, ``(R, width)``: the buffer.
         """
         binding, tensors = self._binding, self._tensors
         for name, value in self._resent:
@@ -95,10 +93,8 @@ class Binding:
         for name, device in self._fresh:
             binding.bind_output(name, device)
         self._graph.session.run_with_iobinding(binding)
-        if self._buffer is not None and not self._fresh:
-            return self._buffer
-        values = self.outputs
-        for tensor in tensors.replaced:
-            tensors.replace(tensor, values[tensor.output_name])
-        output: FloatArray = values[self._graph.output].numpy() if self._buffer is None else self._buffer
-        return output
+        if tensors.replaced:
+            values = self.outputs
+            for tensor in tensors.replaced:
+                tensors.replace(tensor, values[tensor.output_name])
+        return self._buffer

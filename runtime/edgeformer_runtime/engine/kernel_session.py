@@ -104,7 +104,8 @@ class KernelSession(BundleSession):
 
     def __init__(self, bundle: Bundle, *, shortlist: bool = True, level: str = "") -> None:
         manifest = bundle.manifest
-        super().__init__(bundle, "cpu", 1, uses_shortlist=shortlist and manifest.shortlist is not None)
+        super().__init__(bundle, "cpu", 1)
+        self.uses_shortlist = shortlist and manifest.has_shortlist
         assert manifest.plan is not None
         sides = (
             (manifest.plan.source, manifest.source_vocab_size, manifest.max_source_length),
@@ -122,7 +123,7 @@ class KernelSession(BundleSession):
             raise BundleError(f"Bundle `{bundle.path}`: its plan is damaged: {error}; export it again.") from None
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        self._shortlist = bundle_shortlist(bundle) if self._uses_shortlist else None
+        self._shortlist = bundle_shortlist(bundle) if self.uses_shortlist else None
         self._generated = np.ones(manifest.target_vocab_size, np.bool_)  # whether a token may be
         self._generated[[*manifest.special.suppress, *manifest.special.forbid]] = False
 
@@ -231,7 +232,7 @@ class KernelSession(BundleSession):
         with shared.lock:
             self._opened()
             if shared.onnx is None:
-                shared.onnx = OnnxSession(self.bundle, shortlist=self._uses_shortlist)
+                shared.onnx = OnnxSession(self.bundle)
             return shared.onnx.with_prefix(self._special.prefix)
 
     def close(self) -> None:

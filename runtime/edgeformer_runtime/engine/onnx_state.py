@@ -44,7 +44,7 @@ class OnnxState:
         tensors: the state's tensors.
         decoder: the step decoder.
         attention: returns the attention graph, which is opened on first use.
-        listed: tokens that the logits are of, ``(C,)``; ``None`` if they are of the whole vocabulary.
+        source_width: S, the length of the longest source.
     """
 
     def __init__(
@@ -52,13 +52,10 @@ class OnnxState:
         tensors: StateTensors,
         decoder: StepGraph,
         attention: Callable[[], StepGraph],
-        listed: IntArray | None = None,
+        source_width: int,
     ) -> None:
         self._tensors, self._decoder, self._attention = tensors, decoder, attention
-        self.vocab_size = decoder.vocab_size
-        """Entries of the target vocabulary (V)."""
-        self.listed = listed
-        """See :attr:`~edgeformer_runtime.decoding.session.ListedState.listed`."""
+        self._source_width = source_width
         self._position = np.zeros((), np.int64)
         self._rebuild()
 
@@ -103,7 +100,7 @@ class OnnxState:
             ModelError: the engine fails.
             ValueError: the maximum number of steps has been reached.
         """
-        return self._run(self._attention(), token)
+        return self._run(self._attention(), token).copy()
 
     def select(self, rows: IntArray, sentences: IntArray | None) -> None:
         """Reorder, repeat and drop rows, in place; see
@@ -165,14 +162,9 @@ class OnnxState:
 
     def _bind(self, graph: StepGraph) -> Binding:
         self._tensors.allocate()
-        buffer, width = None, graph.width
-        if graph is self._decoder and self.listed is not None:
-            width = len(self.listed)
-        if width is not None:
-            rows = self._tensors.rows
-            # While the number of beams is unchanged, rows only become fewer, so the first buffer is large enough.
-            largest = self._buffers.setdefault(graph.file, np.empty((rows, width), np.float32))
-            buffer = largest[:rows]
+        rows, width = self._tensors.rows, self._source_width if graph.width is None else graph.width
+        # While the number of beams is unchanged, rows only become fewer, so the first buffer is large enough.
+        buffer = self._buffers.setdefault(graph.file, np.empty((rows, width), np.float32))[:rows]
         host: dict[str, NDArray[Any]] = {contract.TOKEN: self._token, contract.POSITION: self._position}
         resent = [] if self._tensors.read_in_place else [contract.TOKEN, contract.POSITION]
         if self._indirection is not None:

@@ -33,14 +33,15 @@ class BundleSession(ABC):
         bundle: a checked bundle.
         device: ``cpu`` or ``cuda``.
         threads: CPU threads per operator.
-        uses_shortlist: whether searches are restricted by the bundle's shortlist.
     """
 
     engine: ClassVar[Engine]
+    uses_shortlist = False
+    """Whether searches are restricted by the bundle's shortlist."""
 
-    def __init__(self, bundle: Bundle, device: str, threads: int, *, uses_shortlist: bool) -> None:
+    def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
         self.bundle, self.device, self.threads = bundle, device, threads
-        self._uses_shortlist, self._special = uses_shortlist, bundle.manifest.special
+        self._special = bundle.manifest.special
 
     @property
     def special(self) -> SpecialTokens:
@@ -128,7 +129,7 @@ class BundleSession(ABC):
 
     def __reduce__(self) -> tuple[Callable[..., BundleSession], tuple[object, ...]]:
         bundle = replace(self.bundle, path=self.bundle.path.absolute())
-        settings = self.engine, self.device, self.threads, self._uses_shortlist, self._special.prefix
+        settings = self.engine, self.device, self.threads, self.uses_shortlist, self._special.prefix
         return _reopened, (bundle, *settings)
 
 
@@ -197,7 +198,7 @@ def open_session(bundle: Bundle, *, engine: Engine, device: str, threads: int, s
         return KernelSession(bundle, shortlist=shortlist)
     from edgeformer_runtime.engine.onnx_session import OnnxSession
 
-    return OnnxSession(bundle, device=device, threads=threads, shortlist=shortlist)
+    return OnnxSession(bundle, device=device, threads=threads)
 
 
 def _reopened(

@@ -31,7 +31,7 @@ from edgeformer_runtime.limits import (
     Number,
 )
 from edgeformer_runtime.precision import PRECISIONS
-from edgeformer_runtime.selfcheck.operators import size_problems
+from edgeformer_runtime.selfcheck.sizes import size_problems
 from edgeformer_runtime.translator import Translator
 
 _ROUNDING = 1e-5
@@ -67,7 +67,7 @@ class Golden(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     cases: Annotated[tuple[GoldenCase, ...], msgspec.Meta(min_length=1, max_length=MAX_EXAMPLES)]
     """Examples with greedy search, then the same texts with the bundle's default beam size."""
     listed: Annotated[tuple[GoldenCase, ...], msgspec.Meta(max_length=MAX_EXAMPLES)] = ()
-    """Those whose output is the same with the bundle's shortlist, if it has one."""
+    """Those whose output is the same with the bundle's shortlist, if it has one; for the kernels."""
 
 
 class Difference(msgspec.Struct, kw_only=True, frozen=True):
@@ -152,7 +152,7 @@ def read_golden(bundle: Bundle) -> Golden:
 
 def _contradictions(golden: Golden, manifest: Manifest) -> Iterator[str]:
     """Yield each value that a bundle with this manifest cannot have recorded."""
-    if golden.listed and manifest.shortlist is None:
+    if golden.listed and not manifest.has_shortlist:
         yield "it has examples with a shortlist, but the bundle has none"
     for number, case in enumerate(golden.cases + golden.listed, 1):
         if not _is_source(case.source, manifest) or not _is_target(case.ids, manifest):
@@ -191,21 +191,21 @@ def _compared(translator: Translator, golden: Golden) -> GoldenResult:
     problems = [*_tokenizer_problems(translator, golden.cases), *size_problems(translator.session.onnxruntime)]
     session, outcome = translator.session, _Outcome()
     _run_cases(translator, golden.cases, 1, tolerance, outcome)
-    if golden.listed:
-        device, threads, engine = session.device, session.threads, session.engine
-        with Translator.open(translator.bundle, device=device, threads=threads, engine=engine) as listing:
-            _run_cases(listing, golden.listed, 1 + len(golden.cases), tolerance, outcome)
-    problems += [*outcome.problems, *map(str, outcome.differences)]
     engines: list[Engine] = [session.engine]
+    if golden.listed and session.engine == "kernels":
+        with Translator.open(translator.bundle, engine="kernels") as restricted:
+            _run_cases(restricted, golden.listed, 1 + len(golden.cases), tolerance, outcome)
+    problems += [*outcome.problems, *map(str, outcome.differences)]
     if not problems and (other := chosen_engine(translator.bundle, "auto", session.device)) not in engines:
         engines.append(other)
         problems += kernel_problems(translator, golden)
     if translator.bundle.has_attention and not problems:
         problems += _attention_problems(translator, golden.cases[0].text)
+    cases = golden.cases + (golden.listed if "kernels" in engines else ())
     return GoldenResult(
-        cases=len(golden.cases) + len(golden.listed),
+        cases=len(cases),
         failed=outcome.failed + len(outcome.differences),
-        empty=sum(not case.ids for case in golden.cases + golden.listed),
+        empty=sum(not case.ids for case in cases),
         max_score_difference=outcome.largest,
         score_tolerance=tolerance,
         min_margin=min(case.margin for case in golden.cases),

@@ -14,7 +14,7 @@ export const ATTENTION_FILE = "attention.onnx";
 export const MAX_MANIFEST_BYTES = 16 * 2 ** 20;
 export const MAX_BEAM_SIZE = 1024;
 
-const SCHEMA_REVISION = 3;
+const SCHEMA_REVISION = 4;
 const MAX_VOCAB_SIZE = 2 ** 24;
 const MAX_LENGTH = 2 ** 16;
 /** Bytes of a file by its name or, last, of any other file: WebAssembly addresses 4 GiB. */
@@ -93,7 +93,6 @@ const manifest = record({
   state: list(stateTensor, 10_000),
   generation,
   text: (value, path) => format(value ?? {}, path),
-  shortlist: optional(orNull(record({ width: whole(1, 2 ** 20) })), null),
   plan: optional(orNull(plan), null),
   traits: (value, path) => traits(value ?? {}, path),
   opsets: named(whole(1, 1000), 16),
@@ -158,7 +157,7 @@ function* contradictions(manifest: Manifest): Generator<string> {
       yield `file \`${name}\` must be a plain name inside the bundle`;
     else if (size > most) yield `file \`${name}\` must have at most ${most} bytes, but has ${size}`;
   }
-  const used = [WEIGHTS_FILE, tokenizers.source, tokenizers.target, ...(manifest.shortlist ? [SHORTLIST_FILE] : [])];
+  const used = [WEIGHTS_FILE, tokenizers.source, tokenizers.target];
   for (const name of new Set([ENCODER_FILE, DECODER_FILE, ...used]))
     if (!Object.hasOwn(files, name)) yield `file \`${name}\` is used but not listed with a hash`;
   const sides = manifest.plan ? [manifest.plan.source, manifest.plan.target] : [];

@@ -49,7 +49,8 @@ const BLANK = /^[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u20
 export async function openTranslator(location: BundleLocation, options: OpenOptions = {}): Promise<Translator> {
   const bundle = await openBundle(location, options);
   const { manifest } = bundle;
-  const lists = manifest.shortlist ? [SHORTLIST_FILE] : [];
+  const onKernels = manifest.plan && options.engine !== "onnxruntime";
+  const lists = onKernels && Object.hasOwn(manifest.files, SHORTLIST_FILE) ? [SHORTLIST_FILE] : [];
   bundle.expect([WEIGHTS_FILE, manifest.tokenizers.source, manifest.tokenizers.target, ...lists]);
   const [engine, tokenizers, shortlist] = await Promise.all([
     openEngine(bundle, options),
@@ -160,6 +161,10 @@ export class LocalTranslator implements Translator {
   ): Promise<BlockTranslation[]> {
     const { textTranslator } = await import("../text/translator.js");
     return textTranslator(this, textOptions).translateBlocks(blocks, options);
+  }
+
+  get usesShortlist(): boolean {
+    return this.shortlist !== undefined;
   }
 
   verify(): Promise<GoldenResult> {
