@@ -84,7 +84,6 @@ def _facts(manifest: Manifest, nbytes: int) -> list[str]:
         "longest target": f"{manifest.max_target_length} tokens",
         "default search": f"beam {generation.beam_size}, length penalty {generation.length_penalty:g}",
         "made by": manifest.producer,
-        "requires": f"onnxruntime {manifest.min_onnxruntime} or newer",
     }
     return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in facts.items())]
 

@@ -409,7 +409,6 @@ def _manifest(model_graphs: ModelGraphs, graphs: Graphs, precision: Precision, r
         generation=run.info.generation,
         text=run.info.text,
         opsets={domain: number for graph in graphs.values() for domain, number in graph.opset_imports.items()},
-        min_onnxruntime=traits.min_onnxruntime,
         files={},
         provenance=_provenance(run),
         report=report,

@@ -83,8 +83,6 @@ class PrecisionTraits:
     """Whether standard ONNX operators suffice (``--target portable``)."""
     operators: tuple[str, ...] = ()
     """Operators that read the decoder's weights with ``--target ort``; empty if no special operators do."""
-    min_onnxruntime: str
-    """Oldest onnxruntime version whose operators support the graphs, ``major.minor``."""
     integer_products: bool = False
     """Whether matrix products multiply 8-bit integers in a way that saturates on some processors and therefore require
     the engine's exact setting there; see :mod:`~edgeformer_runtime.engine.integer_products`."""
@@ -129,7 +127,6 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         devices=("cpu", "cuda"),
         optimized_for="cpu",
         portable=True,
-        min_onnxruntime="1.22",
         encoder="fp32",
         tolerances=Tolerances(
             score=1e-4,
@@ -151,7 +148,6 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         devices=("cpu", "cuda"),
         optimized_for="cuda",
         portable=True,
-        min_onnxruntime="1.22",
         encoder="fp16",
         tolerances=Tolerances(
             score=2e-2,
@@ -174,7 +170,6 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         optimized_for="cpu",
         portable=True,
         operators=("MatMulIntegerToFloat", "QGemm"),
-        min_onnxruntime="1.22",
         integer_products=True,
         encoder="int8",
         tolerances=_INTEGERS,
@@ -187,7 +182,6 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         optimized_for="cpu",
         portable=False,
         operators=("MatMulNBits", "GatherBlockQuantized"),
-        min_onnxruntime="1.23",
         row_multiple=2,
         encoder="int8",
         tolerances=_BLOCKS,
@@ -200,7 +194,6 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         optimized_for="cpu",
         portable=False,
         operators=("MatMulNBits", "GatherBlockQuantized"),
-        min_onnxruntime="1.23",
         row_multiple=2,
         encoder="int8",
         tolerances=_BLOCKS,

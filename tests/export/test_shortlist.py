@@ -61,7 +61,7 @@ def test_onnxruntime_uses_the_whole_vocabulary(with_lists: Callable[..., Path]) 
 def test_a_bundle_that_the_kernels_do_not_run_gets_no_shortlist(
     store: Store, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
-    (tmp_path / "text").write_text("A dog.\tUn chien.\n" * 3, encoding="utf-8")
+    (tmp_path / "text").write_text("A dog.\tUn chien.\n" * 12, encoding="utf-8")
     result = command("export", store.run().path, "--out", tmp_path / "out", "--shortlist", tmp_path / "text", *options)
     assert result.exit_code == 1
     assert "A shortlist restricts searches on the kernels only" in result.stderr

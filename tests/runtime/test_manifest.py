@@ -69,11 +69,9 @@ def test_another_revision_is_told_even_if_nothing_else_is_understood() -> None:
         (lambda tree: tree.update(parameters=2**63), "$.parameters"),
         (lambda tree: tree.update(family="x" * 201), "$.family"),
         (lambda tree: tree.update(producer="\x1b[31m"), "$.producer"),
-        (lambda tree: tree.update(min_onnxruntime="9" * 5000), "$.min_onnxruntime"),
         (lambda tree: tree.update(max_source_length=0), ">= 1 - at `$.max_source_length`"),
         (lambda tree: tree.update(target_vocab_size=-1), ">= 1 - at `$.target_vocab_size`"),
         (lambda tree: tree["generation"].update(beam_size=0), ">= 1 - at `$.generation.beam_size`"),
-        (lambda tree: tree.update(min_onnxruntime="latest"), "$.min_onnxruntime"),
         (lambda tree: tree["generation"].update(beam_size=1025), "<= 1024 - at `$.generation.beam_size`"),
         (lambda tree: tree["generation"].update(length_penalty=11), "<= 10.0 - at `$.generation.length_penalty`"),
         (lambda tree: tree.update(max_target_length=10**6), "<= 65536 - at `$.max_target_length`"),
@@ -83,8 +81,6 @@ def test_another_revision_is_told_even_if_nothing_else_is_understood() -> None:
             lambda tree: tree["files"].update({f"{i}": {"size": 1, "sha256": ""} for i in range(65)}),
             "length <= 64 - at `$.files`",
         ),
-        (lambda tree: tree.update(min_onnxruntime="1." + "9" * 150), "$.min_onnxruntime"),
-        (lambda tree: tree.update(min_onnxruntime=""), "$.min_onnxruntime"),
     ],
 )
 def test_an_unknown_missing_or_ill_typed_field_is_named(

@@ -157,8 +157,6 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
     """What decides how texts are translated."""
     opsets: Annotated[dict[Text, Opset], msgspec.Meta(max_length=MAX_OPERATOR_SETS)]
     """Operator-set versions by domain; the empty domain is the ONNX standard."""
-    min_onnxruntime: Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,4}\.[0-9]{1,4}\Z")]
-    """Oldest onnxruntime version that supports the operators, ``major.minor``."""
     files: Annotated[dict[str, FileEntry], msgspec.Meta(max_length=MAX_FILES)]
     """Size and hash of every other file in the bundle."""
     provenance: Provenance = Provenance()

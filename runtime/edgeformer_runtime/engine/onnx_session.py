@@ -50,7 +50,7 @@ if hasattr(ort, "disable_telemetry_events"):  # in case the application loaded o
 ENGINE_VERSION: str = ort.__version__
 """Version of the installed onnxruntime."""
 MIN_ENGINE_VERSION = "1.31.1"
-"""The first onnxruntime that this package trusts to read weights from the folder of a graph only."""
+"""Oldest onnxruntime that was seen to refuse weights outside the folder of a graph, whatever names them."""
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 """Device names and their execution providers."""
 SETTINGS: dict[str, dict[str, str]] = {
@@ -89,8 +89,9 @@ class OnnxSession(BundleSession):
             threads: CPU threads per operator; 0 for :func:`~edgeformer_runtime.engine.cpus.useful_threads`.
 
         Raises:
-            DeviceError: the device is unknown, unsupported by the installed onnxruntime, or unsuitable for the bundle.
-            BundleError: onnxruntime is too old, or refuses a graph.
+            DeviceError: the device is unknown, unsupported by the installed onnxruntime, or unsuitable for the bundle;
+                or onnxruntime is too old.
+            BundleError: onnxruntime refuses a graph.
             OptionError: ``threads`` is out of range.
         """
         check_count("threads", threads, 0, MAX_THREADS)
@@ -99,7 +100,7 @@ class OnnxSession(BundleSession):
         device = checked_device(device)
         if device == "cuda":
             _check_cuda(bundle.manifest)
-        _check_version(bundle.manifest.min_onnxruntime)
+        _check_version()
         threads = threads or useful_threads(bundle.nbytes, available_cpus())
         super().__init__(bundle, device, threads)
         self._options = options = self._session_options(threads)
@@ -256,17 +257,20 @@ def checked_device(device: str) -> str:
     return device
 
 
-def _check_version(minimum: str) -> None:
-    """Refuse an onnxruntime that lacks operators of a bundle, or that would read weights from anywhere."""
+def _check_version() -> None:
+    """Refuse an onnxruntime that would read the weights of a graph from anywhere.
 
-    def numbers(version: str) -> tuple[int, ...]:
-        return tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
+    Raises:
+        DeviceError: it is too old.
+    """
 
-    minimum = max(minimum, MIN_ENGINE_VERSION, key=numbers)
-    if numbers(ENGINE_VERSION) < numbers(minimum):
-        raise BundleError(
-            f"The bundle needs onnxruntime {minimum} or newer, but {ENGINE_VERSION} is installed: "
-            f"pip install 'onnxruntime>={minimum}'."
+    def numbers(version: str) -> list[int]:
+        return [int(part) for part in version.split(".")[:3] if part.isdigit()]
+
+    if numbers(ENGINE_VERSION) < numbers(MIN_ENGINE_VERSION):
+        raise DeviceError(
+            f"onnxruntime {ENGINE_VERSION} is installed, but edgeformer needs {MIN_ENGINE_VERSION} or newer: "
+            f"pip install 'onnxruntime>={MIN_ENGINE_VERSION}'."
         )
 
 

@@ -96,7 +96,6 @@ const manifest = record({
   plan: optional(orNull(plan), null),
   traits: (value, path) => traits(value ?? {}, path),
   opsets: named(whole(1, 1000), 16),
-  min_onnxruntime: text,
   files: named(record({ size: whole(0), sha256: text }), 64),
   provenance: schema.anything,
   report: schema.anything,
