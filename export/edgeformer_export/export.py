@@ -125,9 +125,7 @@ def export_run(
         with Translator.open(folder, shortlist=False, engine="onnxruntime") as translator:
             parity = _compare(model_graphs, translator, precision, progress, force=force)
             golden, cost = _examples(model_graphs, translator, shortlist, progress)
-            manifest = _with_checked_plan(manifest, translator, golden)
-        if manifest.plan is None:
-            _require_no_shortlist(model_graphs, manifest.report.kernels)
+            manifest = _with_checked_plan(model_graphs, manifest, translator, golden)
         period, traits = _measured(folder, model_graphs)
         layers = _layers(model_graphs, translator, golden, precision)
         (folder / contract.GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
@@ -345,7 +343,9 @@ def _require_no_shortlist(model_graphs: ModelGraphs, problem: str) -> None:
         raise ExportError(f"A shortlist restricts searches on the kernels only, but {problem}; leave out --shortlist.")
 
 
-def _with_checked_plan(manifest: Manifest, translator: Translator, golden: Golden) -> Manifest:
+def _with_checked_plan(
+    model_graphs: ModelGraphs, manifest: Manifest, translator: Translator, golden: Golden
+) -> Manifest:
     """Leave the plan out of a manifest, with the reason, unless the kernels compute what the graphs do."""
     if manifest.plan is None:
         return manifest
@@ -357,6 +357,7 @@ def _with_checked_plan(manifest: Manifest, translator: Translator, golden: Golde
         problems = [str(error)]
     if not problems:
         return manifest
+    _require_no_shortlist(model_graphs, "; ".join(problems))
     report = msgspec.structs.replace(manifest.report, kernels="; ".join(problems))
     return msgspec.structs.replace(manifest, plan=None, report=report)
 

@@ -19,7 +19,7 @@ from edgeformer_export.quantize.static import QuantizeStatic, activations
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.decoding.session import FloatArray
-from edgeformer_runtime.engine import integer_products as onnx_arithmetic
+from edgeformer_runtime.engine import bindings as onnx_arithmetic
 from edgeformer_runtime.engine import onnx_session
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from tests.graphs import linear_model

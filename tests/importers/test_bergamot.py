@@ -31,7 +31,7 @@ from edgeformer_export.export import export_run
 from edgeformer_runtime import Translation, Translator
 from edgeformer_runtime.decoding.forced_steps import forced_batch, forced_steps
 from edgeformer_runtime.engine import onnx_session
-from edgeformer_runtime.engine.integer_products import products_saturate
+from edgeformer_runtime.engine.bindings import products_saturate
 from edgeformer_runtime.text import TextOptions, TextTranslator
 from tests.amounts import examples
 from tests.importers.bergamot_models import bergamot_files, binary_model, is_quantized

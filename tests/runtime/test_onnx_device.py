@@ -51,7 +51,7 @@ def test_rows_of_any_type_and_shape(rows: DeviceRows, dtype: DType, shape: tuple
 
 def test_a_failure_is_named(rows: DeviceRows) -> None:
     value = ort.OrtValue.ortvalue_from_numpy(np.zeros((2, 3), np.float32))
-    with pytest.raises(ModelError, match=r"failed to move rows of the state: .*out of data bounds"):
+    with pytest.raises(ModelError, match=r"failed in `rows_float32.onnx`: .*out of data bounds"):
         rows(value, "float32", np.array([7]))
 
 

@@ -15,6 +15,7 @@ from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.engine import cpus, onnx_session
 from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
+from edgeformer_runtime.engine.device_tensors import check_cuda
 from edgeformer_runtime.engine.onnx_session import OnnxSession
 from edgeformer_runtime.errors import BundleError, DeviceError
 from edgeformer_runtime.translator import Translator
@@ -163,7 +164,7 @@ def test_what_onnxruntime_prints_is_not_on_standard_output(
     """Standard output has the translations, and belongs to all threads: it cannot be another one for a while."""
     monkeypatch.setattr(ort, "cuda_version", "11.8")  # for which it prints a warning
     stdout = sys.stdout
-    onnx_session._check_cuda(replace(open_bundle(small_bundle).manifest, state=()))
+    check_cuda(replace(open_bundle(small_bundle).manifest, state=()))
     assert sys.stdout is stdout
     printed = capsys.readouterr()
     assert printed.out == ""

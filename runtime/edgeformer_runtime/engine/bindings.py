@@ -1,17 +1,80 @@
-"""Binds a graph to the tensors of a state, so that no step copies them."""
+"""Opened graphs: options, errors, and inputs and outputs, which are bound so that no step copies them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.decoding.session import FloatArray
+from edgeformer_runtime.engine.graphs import INTEGER_PRODUCT
 from edgeformer_runtime.engine.state_tensors import StateTensors
+from edgeformer_runtime.errors import ModelError
+
+_MAX_MESSAGE = 1000
+
+
+def engine_message(error: Exception) -> str:
+    """The message of the engine's exception, which may quote a graph, as one line without control characters."""
+    return shortened(error, _MAX_MESSAGE)
+
+
+class EngineErrors:
+    """Converts any exception raised by the engine in the ``with`` block to :class:`ModelError`.
+
+    Args:
+        file: the graph that the block opens or runs.
+    """
+
+    __slots__ = ("_file",)
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception):  # onnxruntime's own exceptions share no base class
+            raise ModelError(
+                f"onnxruntime {ort.__version__} failed in `{self._file}`: {engine_message(error)}"
+            ) from None
+
+
+EXACT_PRODUCTS = ("session.x64quantprecision", "1")
+"""onnxruntime session entry that converts int8 weights to uint8 when a graph is opened, which selects kernels that are
+exact on every x86 processor. Processors with VNNI instructions are exact without this entry and slower with it, so it
+is set only if :func:`products_saturate` returns true."""
+
+
+@cache
+def products_saturate() -> bool:
+    """Whether sums of products of uint8 activations and int8 weights saturate on this processor.
+
+    x86 processors with AVX2 or AVX-512 but without VNNI add two such products in 16 bits, which ``2 * 255 * 127``
+    overflows. Since the engine chooses the kernel, this function tests a product of the largest values. Takes about a
+    millisecond, once per process.
+    """
+    session = ort.InferenceSession(INTEGER_PRODUCT, quiet_options(1), providers=["CPUExecutionProvider"])
+    a, b = np.full((2, 64), 255, np.uint8), np.full((64, 32), 127, np.int8)
+    (product,) = session.run(None, {"a": a, "b": b})
+    return not np.array_equal(product, a.astype(np.int32) @ b.astype(np.int32))
+
+
+def quiet_options(threads: int) -> ort.SessionOptions:
+    """Options of a session that logs only errors, and whose idle threads sleep: the device has other work to do
+    between operators."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
 
 
 @dataclass(frozen=True)

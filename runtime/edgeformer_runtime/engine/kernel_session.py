@@ -15,11 +15,10 @@ from edgeformer_kernels import Found, SearchOptions
 
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import WEIGHTS_FILE
-from edgeformer_runtime.decoding.best_tokens import best_tokens
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Request
 from edgeformer_runtime.decoding.search import Done, Hypothesis
-from edgeformer_runtime.decoding.session import BestTokens, FloatArray, IntArray
+from edgeformer_runtime.decoding.session import FloatArray, IntArray
 from edgeformer_runtime.engine.session import BundleSession
 from edgeformer_runtime.errors import BundleError, ConfigError, ModelError, SessionError
 from edgeformer_runtime.shortlist import bundle_shortlist
@@ -100,7 +99,6 @@ class KernelSession(BundleSession):
     """
 
     engine = "kernels"
-    row_multiple = 1
 
     def __init__(self, bundle: Bundle, *, shortlist: bool = True, level: str = "") -> None:
         manifest = bundle.manifest
@@ -126,11 +124,6 @@ class KernelSession(BundleSession):
         self._shortlist = bundle_shortlist(bundle) if self.uses_shortlist else None
         self._generated = np.ones(manifest.target_vocab_size, np.bool_)  # whether a token may be
         self._generated[[*manifest.special.suppress, *manifest.special.forbid]] = False
-
-    @property
-    def best_tokens(self) -> BestTokens:
-        """Finds the most probable extensions."""
-        return best_tokens
 
     def start(self, source: IntArray, source_length: IntArray) -> KernelState:
         """Run the encoder; see :meth:`~edgeformer_runtime.decoding.session.StepSession.start`."""

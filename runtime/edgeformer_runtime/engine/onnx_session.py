@@ -13,7 +13,6 @@ from typing import Self
 
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.graphs import check_graph
-from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.decoding.options import check_count
 from edgeformer_runtime.decoding.session import IntArray
@@ -26,10 +25,15 @@ from edgeformer_runtime.precision import PRECISIONS
 try:
     import onnxruntime as ort
 
-    from edgeformer_runtime.engine.bindings import StepGraph
-    from edgeformer_runtime.engine.device_tensors import DeviceRows, DeviceTensors
-    from edgeformer_runtime.engine.engine_errors import EngineErrors, engine_message
-    from edgeformer_runtime.engine.integer_products import EXACT_PRODUCTS, products_saturate
+    from edgeformer_runtime.engine.bindings import (
+        EXACT_PRODUCTS,
+        EngineErrors,
+        StepGraph,
+        engine_message,
+        products_saturate,
+        quiet_options,
+    )
+    from edgeformer_runtime.engine.device_tensors import DeviceRows, DeviceTensors, check_cuda
     from edgeformer_runtime.engine.onnx_best_tokens import BestTokensGraphs, OnnxBestTokens
     from edgeformer_runtime.engine.onnx_state import OnnxState
     from edgeformer_runtime.engine.state_tensors import StateTensors
@@ -99,7 +103,7 @@ class OnnxSession(BundleSession):
         self._table = bundle.manifest.state
         device = checked_device(device)
         if device == "cuda":
-            _check_cuda(bundle.manifest)
+            check_cuda(bundle.manifest)
         _check_version()
         threads = threads or useful_threads(bundle.nbytes, available_cpus())
         super().__init__(bundle, device, threads)
@@ -272,37 +276,6 @@ def _check_version() -> None:
             f"onnxruntime {ENGINE_VERSION} is installed, but edgeformer needs {MIN_ENGINE_VERSION} or newer: "
             f"pip install 'onnxruntime>={MIN_ENGINE_VERSION}'."
         )
-
-
-def _check_cuda(manifest: Manifest) -> None:
-    """Reject bundles that CUDA has no kernels for, and load CUDA's libraries from where pip installed them."""
-    if unsupported := sorted(name for name in manifest.precision.values() if "cuda" not in PRECISIONS[name].devices):
-        supported = " or ".join(sorted(name for name, row in PRECISIONS.items() if "cuda" in row.devices))
-        raise DeviceError(
-            f"{unsupported[0]} graphs run on the CPU only, so `cuda` would copy every tensor back and forth; export "
-            f"the model with --precision {supported}."
-        )
-    widths = {tensor.axes[-1] for tensor in manifest.state if tensor.in_place} - {*contract.CUDA_HEAD_WIDTHS}
-    if widths:
-        wanted = ", ".join(map(str, contract.CUDA_HEAD_WIDTHS))
-        raise DeviceError(
-            f"On `cuda`, caches are written in place for heads of width {wanted} only, but this model's have width "
-            f"{', '.join(map(str, sorted(widths, key=str)))}; export it with --precision fp16, which has other caches "
-            "for other widths, or with --target portable."
-        )
-    if hasattr(ort, "preload_dlls"):
-        ort.preload_dlls()
-
-
-def quiet_options(threads: int) -> ort.SessionOptions:
-    """Options of a session that logs only errors, and whose idle threads sleep: the device has other work to do
-    between operators."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return options
 
 
 def _open(path: Path, device: str, options: ort.SessionOptions) -> ort.InferenceSession:

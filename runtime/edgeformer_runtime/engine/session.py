@@ -17,6 +17,7 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.contract import StateTensor
+from edgeformer_runtime.decoding.best_tokens import best_tokens
 from edgeformer_runtime.decoding.session import AttentiveSession, BestTokens, DecoderState, IntArray
 from edgeformer_runtime.engine import ENGINES, Engine
 from edgeformer_runtime.errors import BundleError, DeviceError, OptionError
@@ -67,16 +68,16 @@ class BundleSession(ABC):
         return self.bundle.manifest.max_target_length
 
     @property
-    @abstractmethod
     def row_multiple(self) -> int:
         """Rows that are computed together; see
         :attr:`~edgeformer_runtime.decoding.session.StepSession.row_multiple`."""
+        return 1
 
     @property
-    @abstractmethod
     def best_tokens(self) -> BestTokens:
         """Finds the most probable extensions in one search; see
         :attr:`~edgeformer_runtime.decoding.session.StepSession.best_tokens`."""
+        return best_tokens
 
     @abstractmethod
     def start(self, source: IntArray, source_length: IntArray) -> DecoderState:

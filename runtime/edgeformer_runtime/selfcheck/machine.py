@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 import onnxruntime as ort
 
+from edgeformer_runtime.engine.bindings import products_saturate
 from edgeformer_runtime.engine.cpus import available_cpus, cpu_facts, cpu_flags
-from edgeformer_runtime.engine.integer_products import products_saturate
 from edgeformer_runtime.engine.onnx_session import PROVIDERS
 
 INSTRUCTIONS = {
@@ -38,7 +38,7 @@ class Machine(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=T
     instructions: tuple[str, ...]
     """Instruction sets from :data:`INSTRUCTIONS` that the processor supports."""
     products_saturate: bool
-    """See :func:`~edgeformer_runtime.engine.integer_products.products_saturate`."""
+    """See :func:`~edgeformer_runtime.engine.bindings.products_saturate`."""
     engine: str
     """onnxruntime version."""
     provider: str
