@@ -89,7 +89,7 @@ def random_sources(lengths: list[int], seed: int = 0) -> list[list[int]]:
 def test_graphs_run_there(case: Opened) -> None:
     for graph in (
         case.cuda.session.onnxruntime._graphs.encoder,
-        case.cuda.session.onnxruntime.step_graph.session,
+        case.cuda.session.onnxruntime._graphs.steps["decoder.onnx"].session,
     ):
         assert graph.get_providers()[0] == PROVIDERS["cuda"]
         assert graph.get_provider_options()[PROVIDERS["cuda"]]["use_tf32"] == "0"

@@ -67,7 +67,6 @@ def verify_against_run(
         options,
         lowest(manifest.precision.values()),
         progress,
-        attention=translator.bundle.has_attention,  # bundles of an earlier version have no attention graph
     )
     first, problems = None, list(parity.problems)
     if problems or damaged:

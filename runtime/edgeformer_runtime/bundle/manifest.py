@@ -82,10 +82,9 @@ class TokenizerFiles(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_f
     """File name of the source tokenizer."""
     target: Text
     """File name of the target tokenizer."""
-    source_vocabulary: Text = ""
-    """SHA-256 of the source vocabulary (:attr:`~edgeformer_runtime.tokenizer.Tokenizer.vocabulary_sha256`); empty in
-    bundles that earlier versions exported."""
-    target_vocabulary: Text = ""
+    source_vocabulary: Text
+    """SHA-256 of the source vocabulary (:attr:`~edgeformer_runtime.tokenizer.Tokenizer.vocabulary_sha256`)."""
+    target_vocabulary: Text
     """SHA-256 of the target vocabulary."""
 
 
@@ -99,7 +98,7 @@ class FileEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields
 
 
 class Traits(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the exporter measured that decides how texts are translated; bundles of earlier versions lack it."""
+    """What the exporter measured that decides how texts are translated."""
 
     min_confidence: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     """Confidence below which the translation of a sentence is doubtful; ``None`` if that could not be measured, 1 for a

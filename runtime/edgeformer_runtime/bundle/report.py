@@ -32,8 +32,6 @@ class TensorReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fie
 class QuantizationReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Precision of each weight."""
 
-    kept: dict[str, Precision] = {}
-    """Layers kept in a precision other than the bundle's, as earlier versions could."""
     tensors: tuple[TensorReport, ...]
     """Every weight that can be quantized."""
 

@@ -122,15 +122,6 @@ class OnnxSession(BundleSession):
         self._best_tokens = BestTokensGraphs(options)
 
     @property
-    def step_graph(self) -> StepGraph:
-        """The graph whose steps a search makes.
-
-        Raises:
-            SessionError: the session is closed, or was opened before a fork.
-        """
-        return self._opened(contract.DECODER_FILE)
-
-    @property
     def row_multiple(self) -> int:
         """2 for weights quantized in blocks, whose kernels compute two rows at a time; otherwise 1. See
         :attr:`~edgeformer_runtime.decoding.session.StepSession.row_multiple`."""
@@ -219,7 +210,7 @@ class OnnxSession(BundleSession):
         if not self.bundle.has_attention:
             raise BundleError(
                 f"Bundle `{self.bundle.path}` has no attention weights: its model, of family "
-                f"`{self._manifest.family}`, does not attend to source positions, or an earlier version exported it."
+                f"`{self._manifest.family}`, does not attend to source positions."
             )
         return self._opened(contract.ATTENTION_FILE)
 

@@ -321,7 +321,7 @@ def _tokenizer_problems(translator: Translator, cases: Sequence[GoldenCase]) -> 
         ("source", translator.source_tokenizer, files.source, files.source_vocabulary),
         ("target", translator.target_tokenizer, files.target, files.target_vocabulary),
     ):
-        if expected and tokenizer.vocabulary_sha256 != expected:
+        if tokenizer.vocabulary_sha256 != expected:
             problems.append(f"the {side} tokenizer `{name}` has another vocabulary than the model")
     for number, case in enumerate(cases, 1):
         source = tuple(translator.source_tokenizer.encode_batch([case.text], special_tokens=True)[0])
