@@ -115,7 +115,7 @@ def export_run(
         ExportError: the output folder may not be overwritten, the run has no sample, or the model cannot be traced.
         ParityError: the result does not match PyTorch.
     """
-    _check_settings(precision, target, with_shortlist=shortlist is not None)
+    check_settings(precision, target, with_shortlist=shortlist is not None)
     with atomic_folder(out, overwrite=overwrite) as folder:
         for_cuda = PRECISIONS[precision].optimized_for == "cuda"
         lists = None if shortlist is None else shortlist.shortlist
@@ -158,7 +158,7 @@ def _measured(folder: Path, model_graphs: ModelGraphs) -> tuple[PeriodReport | N
     return period, Traits(min_confidence=least, needs_period=period is not None and period.is_needed)
 
 
-def _check_settings(precision: Precision, target: Target, *, with_shortlist: bool) -> None:
+def check_settings(precision: Precision, target: Target, *, with_shortlist: bool) -> None:
     """Check that a bundle can have these settings.
 
     Raises:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,14 +20,11 @@ from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.decoding.options import DecodeChanges
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.translator import Translator
-from tests.amounts import combinations
 from tests.bundles import copy_of, rehash
 from tests.commands import run as command
 from tests.commands import succeeded
-from tests.company import EVERY_PROCESSOR, changed_by_company
 from tests.factory import PAIRS
 from tests.shortlists import bundle_of, lists_of
 from tests.store import RunSettings, Store
@@ -66,24 +62,6 @@ def test_a_bundle_that_the_kernels_do_not_run_gets_no_shortlist(
     assert result.exit_code == 1
     assert "A shortlist restricts searches on the kernels only" in result.stderr
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("variant", ["post_norm", pytest.param("ssru", marks=pytest.mark.slow)])
-@combinations(search=EVERY_PROCESSOR)
-def test_a_sentence_uses_its_own_list_in_any_batch(
-    store: Store, with_lists: Callable[..., Path], search: DecodeChanges, variant: str
-) -> None:
-    lists = lists_of(store.run(variant), always=20)
-    texts = [source for source, _ in PAIRS[::3]]
-    with Translator.open(with_lists(variant), threads=1, engine="kernels") as translator:
-        usable = [lists.usable(source.ids) for source in translator.encode(texts)]
-        changes: dict[str, Any] = {"max_length": 20, **search}
-        if "prefix_bias_beta" in search:  # favor what another sentence may use
-            pairs = zip(usable, [*usable[1:], usable[0]], strict=True)
-            changes["target_prefix"] = [np.flatnonzero(others & ~mine)[:2].tolist() for mine, others in pairs]
-        for mask, translation in zip(usable, translator.translate(texts, **changes), strict=True):
-            assert all(mask[list(hypothesis.ids)].all() for hypothesis in translation.hypotheses)
-        assert not changed_by_company(translator, texts, **changes)
 
 
 def test_alignment_finds_what_words_become() -> None:

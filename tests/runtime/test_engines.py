@@ -84,7 +84,13 @@ def reference() -> Iterator[Translator]:
         yield translator
 
 
-@pytest.mark.parametrize("damage", ["missing", "text", "of another version", "of another interface"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "of another version",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("missing", "text", "of another interface")),
+    ],
+)
 def test_kernels_without_their_library_leave_the_model_to_onnxruntime(damage: str, tmp_path: Path) -> None:
     package = Path(pytest.importorskip("edgeformer_kernels", reason="the kernels are not built").__file__)
     copy = tmp_path / "edgeformer_kernels"

@@ -67,6 +67,7 @@ def test_no_session_falls_back_to_the_cpu_where_its_device_fails() -> None:
         assert "enable_fallback=0" in call or "providers=['CPUExecutionProvider']" in call
 
 
+@pytest.mark.slow
 def test_tests_that_were_asked_to_use_a_gpu_fail_without_one() -> None:
     command = [sys.executable, "-m", "pytest", "--numprocesses=0", "--device=cuda", __file__]
     hidden = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}

@@ -160,17 +160,6 @@ def test_a_state_after_p_steps_gives_the_logits_of_position_p(session: OnnxSessi
         same(logits, expected[position])
 
 
-@pytest.mark.parametrize("beams", [1, 5])
-def test_beams_that_change_places_keep_their_own_past(session: OnnxSession, beams: int) -> None:
-    rows = Rows(session, batch_of([7, 1, 12]), beams, seed=beams)
-    for position in range(STEPS):
-        logits = rows.step()
-        if position in {0, 2, 32, 33, 64, STEPS - 1}:
-            rows.check(logits)
-        if position % 5 != 3:  # now and then all stay in place
-            rows.select()
-
-
 @combinations(steps=[0, 1, 16, 26], drop=[False, True])
 def test_rows_of_a_sentence_may_become_more_and_fewer(session: OnnxSession, steps: int, drop: bool) -> None:
     rows = Rows(session, batch_of([7, 1, 12, 4]), beams=1)
