@@ -20,10 +20,10 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle import generation, manifest, plan, text_format
 from edgeformer_runtime.bundle.operators import ORT_OPERATORS
 from edgeformer_runtime.bundle.tokenizer_file import PATTERNS
+from edgeformer_runtime.check import golden
 from edgeformer_runtime.cli import options
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.selfcheck import golden
 from edgeformer_runtime.tokenizer import moses_file
 from tests.conftest import ROOT
 

@@ -42,12 +42,12 @@ from edgeformer_runtime.bundle.manifest import Manifest, SpecialTokens, Target, 
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.provenance import Provenance
 from edgeformer_runtime.bundle.report import LayerOutput, QuantizationReport, Report
+from edgeformer_runtime.check.golden import Golden, kernel_problems
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.engine.session import kernels_problem
+from edgeformer_runtime.engines.base import kernels_problem
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.precision import PRECISIONS, Precision
-from edgeformer_runtime.selfcheck.golden import Golden, kernel_problems
 from edgeformer_runtime.translator import Translator
 
 GOLDEN_CANDIDATES = 96

@@ -28,12 +28,12 @@ from edgeformer_export.writer import ExportError, atomic_folder, require_free
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.provenance import Origin
 from edgeformer_runtime.bundle.text_format import matching_code
-from edgeformer_runtime.engine.session import kernels_problem
+from edgeformer_runtime.check.golden import check_golden
+from edgeformer_runtime.check.memory import peak_memory_mb
+from edgeformer_runtime.engines.base import kernels_problem
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.files import locked_folder, staged_folder
 from edgeformer_runtime.precision import Precision
-from edgeformer_runtime.selfcheck.golden import check_golden
-from edgeformer_runtime.selfcheck.memory import peak_memory_mb
 from edgeformer_runtime.translator import Translator
 from edgeformer_runtime.workspace import model as workspace
 from edgeformer_runtime.workspace.names import model_folders, named_models, user_folder

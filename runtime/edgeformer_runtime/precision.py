@@ -77,7 +77,7 @@ class PrecisionTraits:
     """Operators that read the decoder's weights with ``--target ort``; empty if no special operators do."""
     integer_products: bool = False
     """Whether matrix products multiply 8-bit integers in a way that saturates on some processors and therefore require
-    the engine's exact setting there; see :mod:`~edgeformer_runtime.engine.bindings`."""
+    the engine's exact setting there; see :mod:`~edgeformer_runtime.engines.onnx_graphs`."""
     row_multiple: int = 1
     """Number of rows that the kernels process together. A leftover row is rounded differently, so the decode loop keeps
     the number of rows a multiple of this."""

@@ -18,8 +18,8 @@ from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, TokensOrText, changed, check_count
 from edgeformer_runtime.decoding.requests import Cancel, Stop
 from edgeformer_runtime.decoding.session import StepSession
-from edgeformer_runtime.engine.cpus import divide_cpus
-from edgeformer_runtime.engine.session import BundleSession, chosen_engine, open_session
+from edgeformer_runtime.engines.base import BundleSession, chosen_engine, open_session
+from edgeformer_runtime.engines.cpus import divide_cpus
 from edgeformer_runtime.errors import InputError
 from edgeformer_runtime.limits import MAX_OPTION, MAX_THREADS, MAX_WORKERS
 from edgeformer_runtime.scores import Score, score_targets

@@ -12,9 +12,9 @@ from msgspec.structs import replace as replace_field
 
 from edgeformer_runtime.attention import Attention
 from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.check.golden import check_golden, kernel_problems, read_golden
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.precision import PRECISIONS, Precision
-from edgeformer_runtime.selfcheck.golden import check_golden, kernel_problems, read_golden
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_golden, edit_manifest
 from tests.cuda import skip_unless_supported

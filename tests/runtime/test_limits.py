@@ -17,7 +17,7 @@ from edgeformer_runtime.decoding.forced_steps import score_batches
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.session import IntArray
-from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.engines.onnx import OnnxSession
 from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.limits import MAX_DECODING_BYTES, MAX_TEXT_CHARACTERS
 from edgeformer_runtime.translator import Translator

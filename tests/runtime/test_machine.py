@@ -7,8 +7,8 @@ from pathlib import Path
 import onnxruntime as ort
 import pytest
 
-from edgeformer_runtime.engine import cpus
-from edgeformer_runtime.selfcheck.machine import Machine, this_machine
+from edgeformer_runtime.check.machine import Machine, this_machine
+from edgeformer_runtime.engines import cpus
 
 X86 = "processor\t: 0\nmodel name\t: Some CPU @ 3 GHz\nflags\t\t: fpu sse2 avx2 avx512f avx512_vnni\n\n"
 ARM = "processor\t: 0\nFeatures\t: fp asimd asimddp i8mm\nCPU part\t: 0xd0b\n\n"

@@ -15,10 +15,10 @@ import pytest
 
 import edgeformer_runtime
 from edgeformer_runtime.contract import DType, StateTensor
-from edgeformer_runtime.engine.bindings import StepGraph
-from edgeformer_runtime.engine.device_tensors import DeviceRows, DeviceTensors
-from edgeformer_runtime.engine.graphs import rows_graph
-from edgeformer_runtime.engine.onnx_state import OnnxState
+from edgeformer_runtime.engines.cuda import DeviceRows, DeviceTensors
+from edgeformer_runtime.engines.graphs import rows_graph
+from edgeformer_runtime.engines.onnx_graphs import StepGraph
+from edgeformer_runtime.engines.onnx_state import OnnxState
 from edgeformer_runtime.errors import ModelError
 
 ROOT = Path(__file__).resolve().parents[2]

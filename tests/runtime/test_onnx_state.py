@@ -20,10 +20,10 @@ from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.search import packed
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
-from edgeformer_runtime.engine.device_tensors import DeviceRows, DeviceTensors
-from edgeformer_runtime.engine.onnx_session import OnnxSession
-from edgeformer_runtime.engine.onnx_state import OnnxState
-from edgeformer_runtime.engine.state_tensors import StateTensors
+from edgeformer_runtime.engines.cuda import DeviceRows, DeviceTensors
+from edgeformer_runtime.engines.onnx import OnnxSession
+from edgeformer_runtime.engines.onnx_state import OnnxState
+from edgeformer_runtime.engines.state_tensors import StateTensors
 from edgeformer_runtime.translator import Translator
 from tests.amounts import combinations
 from tests.store import Store

@@ -9,7 +9,7 @@ import pytest
 
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
-from edgeformer_runtime.engine.onnx_session import PROVIDERS
+from edgeformer_runtime.engines.onnx import PROVIDERS
 from edgeformer_runtime.precision import PRECISIONS, Precision, lowest
 from edgeformer_runtime.translator import Translator
 from tests.conftest import ROOT

@@ -9,7 +9,7 @@ from itertools import pairwise
 import msgspec
 
 from edgeformer_export.parity.margins import beam_margins, greedy_margins
-from edgeformer_runtime.selfcheck.golden import Golden, GoldenCase, score_tolerance
+from edgeformer_runtime.check.golden import Golden, GoldenCase, score_tolerance
 from edgeformer_runtime.translation import TextHypothesis
 from edgeformer_runtime.translator import Translator
 

@@ -17,11 +17,17 @@ from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.forced_steps import forced_steps
 from edgeformer_runtime.decoding.session import IntArray
-from edgeformer_runtime.engine.bindings import EXACT_PRODUCTS, EngineErrors, StepGraph, products_saturate, quiet_options
-from edgeformer_runtime.engine.device_tensors import DeviceRows, DeviceTensors
-from edgeformer_runtime.engine.onnx_session import PROVIDERS, SETTINGS
-from edgeformer_runtime.engine.onnx_state import OnnxState
-from edgeformer_runtime.engine.state_tensors import StateTensors
+from edgeformer_runtime.engines.cuda import DeviceRows, DeviceTensors
+from edgeformer_runtime.engines.onnx import PROVIDERS, SETTINGS
+from edgeformer_runtime.engines.onnx_graphs import (
+    EXACT_PRODUCTS,
+    EngineErrors,
+    StepGraph,
+    products_saturate,
+    quiet_options,
+)
+from edgeformer_runtime.engines.onnx_state import OnnxState
+from edgeformer_runtime.engines.state_tensors import StateTensors
 from edgeformer_runtime.limits import MAX_GRAPH_BYTES
 
 Names = Mapping[str, Sequence[str]]

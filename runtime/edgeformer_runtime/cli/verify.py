@@ -12,9 +12,9 @@ import click
 from edgeformer_runtime.cli import options
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.selfcheck.checkpoint import CheckpointResult
-    from edgeformer_runtime.selfcheck.golden import GoldenResult
-    from edgeformer_runtime.selfcheck.machine import Machine
+    from edgeformer_runtime.check.checkpoint import CheckpointResult
+    from edgeformer_runtime.check.golden import GoldenResult
+    from edgeformer_runtime.check.machine import Machine
 
 
 @click.command()
@@ -86,10 +86,10 @@ def _check(
 ) -> tuple[int, Machine, GoldenResult, CheckpointResult | None]:
     """Number of files, the machine, golden examples, and the comparison with a run if there is one."""
     from edgeformer_runtime.bundle.open import open_bundle
+    from edgeformer_runtime.check.checkpoint import installed_verifier
+    from edgeformer_runtime.check.golden import check_golden
+    from edgeformer_runtime.check.machine import this_machine
     from edgeformer_runtime.cli.output import stages
-    from edgeformer_runtime.selfcheck.checkpoint import installed_verifier
-    from edgeformer_runtime.selfcheck.golden import check_golden
-    from edgeformer_runtime.selfcheck.machine import this_machine
     from edgeformer_runtime.translator import Translator
 
     opened = open_bundle(bundle, trusted_keys=trusted_keys or None)

@@ -13,10 +13,11 @@ from msgspec.structs import replace
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.engine import cpus, onnx_session
-from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
-from edgeformer_runtime.engine.device_tensors import check_cuda
-from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.engines import cpus
+from edgeformer_runtime.engines import onnx as onnx_engine
+from edgeformer_runtime.engines.cpus import available_cpus, useful_threads
+from edgeformer_runtime.engines.cuda import check_cuda
+from edgeformer_runtime.engines.onnx import OnnxSession
 from edgeformer_runtime.errors import BundleError, DeviceError
 from edgeformer_runtime.translator import Translator
 from tests.store import QUANTIZED
@@ -78,7 +79,7 @@ def test_heads_for_which_cuda_has_no_kernel_are_refused(
 def test_an_onnxruntime_that_is_too_old_is_named(
     small_bundle: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    monkeypatch.setattr(onnx_session, "ENGINE_VERSION", version)
+    monkeypatch.setattr(onnx_engine, "ENGINE_VERSION", version)
     with pytest.raises(DeviceError, match=rf"onnxruntime {version} is installed, but edgeformer needs 1\.31\.1"):
         Translator.open(small_bundle)
 

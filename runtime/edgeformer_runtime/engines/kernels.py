@@ -19,13 +19,13 @@ from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Request
 from edgeformer_runtime.decoding.search import Done, Hypothesis
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
-from edgeformer_runtime.engine.session import BundleSession
+from edgeformer_runtime.engines.base import BundleSession
 from edgeformer_runtime.errors import BundleError, ConfigError, ModelError, SessionError
 from edgeformer_runtime.shortlist import bundle_shortlist
 
 if TYPE_CHECKING:
     from edgeformer_runtime.decoding.loop import Counters
-    from edgeformer_runtime.engine.onnx_session import OnnxSession
+    from edgeformer_runtime.engines.onnx import OnnxSession
 
 
 @contextmanager
@@ -212,14 +212,14 @@ class KernelSession(BundleSession):
 
     def open_attention(self) -> Self:
         """The kernels return attention weights without further ado; see
-        :meth:`~edgeformer_runtime.engine.session.BundleSession.open_attention`."""
+        :meth:`~edgeformer_runtime.engines.base.BundleSession.open_attention`."""
         self._opened()
         return self
 
     @property
     def onnxruntime(self) -> OnnxSession:
-        """The same model in ONNX Runtime; see :attr:`~edgeformer_runtime.engine.session.BundleSession.onnxruntime`."""
-        from edgeformer_runtime.engine.onnx_session import OnnxSession
+        """The same model in ONNX Runtime; see :attr:`~edgeformer_runtime.engines.base.BundleSession.onnxruntime`."""
+        from edgeformer_runtime.engines.onnx import OnnxSession
 
         shared = self._shared
         with shared.lock:

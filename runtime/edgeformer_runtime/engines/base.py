@@ -19,11 +19,11 @@ from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.best_tokens import best_tokens
 from edgeformer_runtime.decoding.session import AttentiveSession, BestTokens, DecoderState, IntArray
-from edgeformer_runtime.engine import ENGINES, Engine
+from edgeformer_runtime.engines import ENGINES, Engine
 from edgeformer_runtime.errors import BundleError, DeviceError, OptionError
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.engine.onnx_session import OnnxSession
+    from edgeformer_runtime.engines.onnx import OnnxSession
 
 
 class BundleSession(ABC):
@@ -183,7 +183,7 @@ def kernels_advice(bundle: Bundle) -> str:
 def kernels_problem() -> str:
     """Why the kernels cannot be used on this machine; empty if they can."""
     try:
-        import edgeformer_runtime.engine.kernel_session  # noqa: F401
+        import edgeformer_runtime.engines.kernels  # noqa: F401
     except ModuleNotFoundError:
         return "edgeformer-kernels is not installed here"
     except ImportError as error:
@@ -194,10 +194,10 @@ def kernels_problem() -> str:
 def open_session(bundle: Bundle, *, engine: Engine, device: str, threads: int, shortlist: bool) -> BundleSession:
     """Open a bundle on an engine, which is imported now; see :meth:`~edgeformer_runtime.translator.Translator.open`."""
     if engine == "kernels":
-        from edgeformer_runtime.engine.kernel_session import KernelSession
+        from edgeformer_runtime.engines.kernels import KernelSession
 
         return KernelSession(bundle, shortlist=shortlist)
-    from edgeformer_runtime.engine.onnx_session import OnnxSession
+    from edgeformer_runtime.engines.onnx import OnnxSession
 
     return OnnxSession(bundle, device=device, threads=threads)
 

@@ -16,8 +16,8 @@ from edgeformer_runtime.bundle.graphs import check_graph
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.decoding.options import check_count
 from edgeformer_runtime.decoding.session import IntArray
-from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
-from edgeformer_runtime.engine.session import BundleSession
+from edgeformer_runtime.engines.base import BundleSession
+from edgeformer_runtime.engines.cpus import available_cpus, useful_threads
 from edgeformer_runtime.errors import BundleError, DeviceError, SessionError
 from edgeformer_runtime.limits import MAX_THREADS
 from edgeformer_runtime.precision import PRECISIONS
@@ -25,7 +25,9 @@ from edgeformer_runtime.precision import PRECISIONS
 try:
     import onnxruntime as ort
 
-    from edgeformer_runtime.engine.bindings import (
+    from edgeformer_runtime.engines.best_tokens import BestTokensGraphs, OnnxBestTokens
+    from edgeformer_runtime.engines.cuda import DeviceRows, DeviceTensors, check_cuda
+    from edgeformer_runtime.engines.onnx_graphs import (
         EXACT_PRODUCTS,
         EngineErrors,
         StepGraph,
@@ -33,10 +35,8 @@ try:
         products_saturate,
         quiet_options,
     )
-    from edgeformer_runtime.engine.device_tensors import DeviceRows, DeviceTensors, check_cuda
-    from edgeformer_runtime.engine.onnx_best_tokens import BestTokensGraphs, OnnxBestTokens
-    from edgeformer_runtime.engine.onnx_state import OnnxState
-    from edgeformer_runtime.engine.state_tensors import StateTensors
+    from edgeformer_runtime.engines.onnx_state import OnnxState
+    from edgeformer_runtime.engines.state_tensors import StateTensors
 except ModuleNotFoundError:
     raise DeviceError(
         "onnxruntime is not installed: pip install 'edgeformer[cpu]', or 'edgeformer[gpu]' for CUDA."
@@ -90,7 +90,7 @@ class OnnxSession(BundleSession):
         Args:
             bundle: a checked bundle.
             device: ``cpu`` or ``cuda``.
-            threads: CPU threads per operator; 0 for :func:`~edgeformer_runtime.engine.cpus.useful_threads`.
+            threads: CPU threads per operator; 0 for :func:`~edgeformer_runtime.engines.cpus.useful_threads`.
 
         Raises:
             DeviceError: the device is unknown, unsupported by the installed onnxruntime, or unsuitable for the bundle;

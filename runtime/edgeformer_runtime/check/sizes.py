@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.engines.onnx import OnnxSession
 from edgeformer_runtime.errors import ModelError
 from edgeformer_runtime.limits import MAX_DECODING_BYTES
 

@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 
 from edgeformer_runtime import contract
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
-from edgeformer_runtime.engine.bindings import Binding, EngineErrors, StepGraph
-from edgeformer_runtime.engine.state_tensors import StateTensors
+from edgeformer_runtime.engines.onnx_graphs import Binding, EngineErrors, StepGraph
+from edgeformer_runtime.engines.state_tensors import StateTensors
 
 
 class OnnxState:

@@ -11,9 +11,9 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.contract import DType, StateTensor
 from edgeformer_runtime.decoding.session import IntArray
-from edgeformer_runtime.engine.bindings import EngineErrors
-from edgeformer_runtime.engine.graphs import rows_graph
-from edgeformer_runtime.engine.state_tensors import StateTensors, rows_of
+from edgeformer_runtime.engines.graphs import rows_graph
+from edgeformer_runtime.engines.onnx_graphs import EngineErrors
+from edgeformer_runtime.engines.state_tensors import StateTensors, rows_of
 from edgeformer_runtime.errors import DeviceError
 from edgeformer_runtime.precision import PRECISIONS
 
@@ -69,7 +69,7 @@ class DeviceTensors(StateTensors):
         table: the state table.
         device: name of the device that holds the tensors.
         rows: selects rows on the device.
-        sizes: see :class:`~edgeformer_runtime.engine.state_tensors.StateTensors`.
+        sizes: see :class:`~edgeformer_runtime.engines.state_tensors.StateTensors`.
     """
 
     grows = False

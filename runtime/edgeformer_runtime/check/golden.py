@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.plain_files import reading, shortened
+from edgeformer_runtime.check.sizes import size_problems
 from edgeformer_runtime.contract import GOLDEN_FILE
 from edgeformer_runtime.decoding.forced_steps import Pair, score_batches
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.decoding.session import StepSession
-from edgeformer_runtime.engine import Engine
-from edgeformer_runtime.engine.session import chosen_engine
+from edgeformer_runtime.engines import Engine
+from edgeformer_runtime.engines.base import chosen_engine
 from edgeformer_runtime.errors import BundleError, ModelError
 from edgeformer_runtime.limits import (
     MAX_BEAM_SIZE,
@@ -31,7 +32,6 @@ from edgeformer_runtime.limits import (
     Number,
 )
 from edgeformer_runtime.precision import PRECISIONS
-from edgeformer_runtime.selfcheck.sizes import size_problems
 from edgeformer_runtime.translator import Translator
 
 _ROUNDING = 1e-5

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.decoding.session import FloatArray
-from edgeformer_runtime.engine.graphs import INTEGER_PRODUCT
-from edgeformer_runtime.engine.state_tensors import StateTensors
+from edgeformer_runtime.engines.graphs import INTEGER_PRODUCT
+from edgeformer_runtime.engines.state_tensors import StateTensors
 from edgeformer_runtime.errors import ModelError
 
 _MAX_MESSAGE = 1000
