@@ -25,7 +25,7 @@ SHORTLIST = 3
 
 
 @dataclass
-class _Example:
+class _Candidate:
     """A text that may become a golden example."""
 
     text: str
@@ -54,7 +54,7 @@ def make_golden(translator: Translator, texts: Sequence[str], count: int = TEXTS
     sources = [translation.source.ids for translation in greedy]
     margins = greedy_margins(session, sources, [translation.best.ids for translation in greedy])
     candidates = [
-        _Example(translation.source.text, translation.source.ids, {1: translation.best}, {1: margin})
+        _Candidate(translation.source.text, translation.source.ids, {1: translation.best}, {1: margin})
         for translation, margin in zip(greedy, margins, strict=True)
     ]
     # Groups of similar length; those with the largest margins are chosen from each.
@@ -85,7 +85,7 @@ def listed_cases(golden: Golden, listing: Translator) -> tuple[GoldenCase, ...]:
     return tuple(cases)
 
 
-def _try_beams(translator: Translator, examples: Sequence[_Example]) -> None:
+def _try_beams(translator: Translator, examples: Sequence[_Candidate]) -> None:
     """Add translations by beam search, and their margins."""
     options = translator.defaults
     goal = MARGIN * score_tolerance(translator.bundle.manifest)
@@ -96,7 +96,7 @@ def _try_beams(translator: Translator, examples: Sequence[_Example]) -> None:
         example.best[options.beam_size], example.margin[options.beam_size] = best, margin
 
 
-def _case(example: _Example, beam_size: int) -> GoldenCase:
+def _case(example: _Candidate, beam_size: int) -> GoldenCase:
     best = example.best[beam_size]
     return GoldenCase(
         text=example.text,

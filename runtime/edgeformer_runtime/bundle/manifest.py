@@ -70,8 +70,8 @@ class SpecialTokens(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
 
     @property
     def start(self) -> tuple[int, ...]:
-        """What every target begins with. These tokens are fed but not chosen, so no target, output or score contains
-        them; they count in a translation's length only where scores are divided by it."""
+        """Tokens that every target begins with. They are fed but not chosen, so no target, output or score contains them;
+        they count in a translation's length only where scores are divided by it."""
         return self.bos, *self.prefix
 
 
@@ -98,7 +98,7 @@ class FileEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields
 
 
 class Traits(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the exporter measured that decides how texts are translated."""
+    """Measurements of the exporter that decide how texts are translated."""
 
     min_confidence: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     """Confidence below which the translation of a sentence is doubtful; ``None`` if that could not be measured, 1 for a
@@ -151,17 +151,17 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
     text: TextFormat = TextFormat()
     """Names of special tokens, and what is around the tokens of a text."""
     plan: Plan | None = None
-    """What the kernels compute, if they can compute the model."""
+    """Plan for the kernels, if they can compute the model."""
     traits: Traits = Traits()
-    """What decides how texts are translated."""
+    """Measurements that decide how texts are translated."""
     opsets: Annotated[dict[Text, Opset], msgspec.Meta(max_length=MAX_OPERATOR_SETS)]
     """Operator-set versions by domain; the empty domain is the ONNX standard."""
     files: Annotated[dict[str, FileEntry], msgspec.Meta(max_length=MAX_FILES)]
     """Size and hash of every other file in the bundle."""
     provenance: Provenance = Provenance()
-    """Where the weights come from: recipe, training, versions."""
+    """Provenance of the weights: recipe, training, versions."""
     report: Report = Report()
-    """What the exporter did and measured."""
+    """Record of the export."""
 
     @property
     def has_shortlist(self) -> bool:

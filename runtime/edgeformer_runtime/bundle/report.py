@@ -1,4 +1,4 @@
-"""What the exporter did to a model and measured; informational only, not used to translate."""
+"""Record of an export: passes, quantization, measurements. Informational only; not used to translate."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ class Report(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     quantization: QuantizationReport | None = None
     """Precision of each weight; ``None`` if none is quantized."""
     shortlist: dict[str, Any] | None = None
-    """What the shortlist costs; ``None`` without one."""
+    """Cost of the shortlist; ``None`` without one."""
     parity: dict[str, Any] | None = None
     """Comparison with PyTorch; ``None`` while the bundle is still being exported."""
     layers: tuple[LayerOutput, ...] = ()
     """The tensors that ``verify --checkpoint`` compares with PyTorch's to find the first layer that differs."""
     period: dict[str, Any] | None = None
-    """What a period does for sentences without one; ``None`` if it was not measured."""
+    """Effect of a period on sentences without one; ``None`` if it was not measured."""
     kernels: str = ""
-    """Why an int8 bundle has no plan for the kernels."""
+    """Reason why an int8 bundle has no plan for the kernels; empty if it has."""
     choice: dict[str, Any] | None = None
-    """What ``--precision auto`` measured and chose; ``None`` if the precision was specified."""
+    """Measurements and choice of ``--precision auto``; ``None`` if the precision was specified."""

@@ -36,14 +36,14 @@ class Location(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class CheckpointResult(msgspec.Struct, kw_only=True, frozen=True):
-    """How a bundle compares with a checkpoint."""
+    """Comparison of a bundle with a checkpoint."""
 
     parity: dict[str, Any]
     """Comparison of logits and output, as JSON has it."""
     facts: tuple[tuple[str, str], ...]
     """The same for people: names and values."""
     warnings: tuple[str, ...]
-    """What makes the comparison weaker than it looks, in sentences; usually empty."""
+    """Reasons why the comparison is weaker than it looks, in sentences; usually empty."""
     first: Location | None
     """The first tensor whose difference from PyTorch is larger than at export; ``None`` if there is no such tensor or
     nothing failed."""

@@ -67,10 +67,10 @@ class Golden(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     cases: Annotated[tuple[GoldenCase, ...], msgspec.Meta(min_length=1, max_length=MAX_EXAMPLES)]
     """Examples with greedy search, then the same texts with the bundle's default beam size."""
     listed: Annotated[tuple[GoldenCase, ...], msgspec.Meta(max_length=MAX_EXAMPLES)] = ()
-    """Those whose output is the same with the bundle's shortlist, if it has one; for the kernels."""
+    """Examples whose output on the kernels is the same with the bundle's shortlist, if it has one."""
 
 
-class Difference(msgspec.Struct, kw_only=True, frozen=True):
+class GoldenDifference(msgspec.Struct, kw_only=True, frozen=True):
     """An example whose output differs from the record."""
 
     example: int
@@ -126,7 +126,7 @@ class GoldenResult(msgspec.Struct, kw_only=True, frozen=True):
     """Largest score difference allowed."""
     min_margin: float
     """Smallest :attr:`GoldenCase.margin` of all examples."""
-    differences: tuple[Difference, ...]
+    differences: tuple[GoldenDifference, ...]
     """Every example whose output differs from the record."""
     engines: tuple[Engine, ...]
     """The engines that ran the examples."""
@@ -189,7 +189,7 @@ def check_golden(translator: Translator) -> GoldenResult:
 def _compared(translator: Translator, golden: Golden) -> GoldenResult:
     tolerance = score_tolerance(translator.bundle.manifest)
     problems = [*_tokenizer_problems(translator, golden.cases), *size_problems(translator.session.onnxruntime)]
-    session, outcome = translator.session, _Outcome()
+    session, outcome = translator.session, _GoldenRun()
     _run_cases(translator, golden.cases, 1, tolerance, outcome)
     engines: list[Engine] = [session.engine]
     if golden.listed and session.engine == "kernels":
@@ -226,7 +226,7 @@ def kernel_problems(translator: Translator, golden: Golden) -> list[str]:
     Returns:
         One sentence per difference.
     """
-    bundle, outcome, tolerance = translator.bundle, _Outcome(), score_tolerance(translator.bundle.manifest)
+    bundle, outcome, tolerance = translator.bundle, _GoldenRun(), score_tolerance(translator.bundle.manifest)
     problems = []
     for first, cases, shortlist in ((1, golden.cases, False), (1 + len(golden.cases), golden.listed, True)):
         if not cases:
@@ -251,10 +251,10 @@ def _token_scores(session: StepSession, pairs: Sequence[Pair]) -> NDArray[np.flo
 
 
 @dataclass
-class _Outcome:
-    """What running examples has shown so far."""
+class _GoldenRun:
+    """Results of the examples that were run so far."""
 
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[GoldenDifference] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     failed: int = 0
     """Number of examples that could not be run."""
@@ -263,7 +263,7 @@ class _Outcome:
 
 
 def _run_cases(
-    translator: Translator, cases: Sequence[GoldenCase], first: int, tolerance: float, outcome: _Outcome
+    translator: Translator, cases: Sequence[GoldenCase], first: int, tolerance: float, outcome: _GoldenRun
 ) -> None:
     """Run examples, the first of which has a number, and add to the outcome."""
     for beam_size in sorted({case.beam_size for case in cases}):
@@ -289,7 +289,7 @@ def _decoded(translator: Translator, cases: Sequence[GoldenCase], beam_size: int
     return [best for best, *_ in outputs]
 
 
-def _difference(translator: Translator, number: int, case: GoldenCase, best: Hypothesis) -> Difference:
+def _difference(translator: Translator, number: int, case: GoldenCase, best: Hypothesis) -> GoldenDifference:
     position = None if best.ids == case.ids else first_difference(best.ids, case.ids)
     tokenizer = translator.target_tokenizer
 
@@ -298,7 +298,7 @@ def _difference(translator: Translator, number: int, case: GoldenCase, best: Hyp
         return token_id, "" if token_id is None else " ".join(tokenizer.tokens([token_id]))
 
     (expected_id, expected_piece), (found_id, found_piece) = token(case.ids), token(best.ids)
-    return Difference(
+    return GoldenDifference(
         example=number,
         text=case.text,
         beam_size=case.beam_size,

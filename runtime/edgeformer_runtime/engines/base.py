@@ -168,7 +168,7 @@ _INSTALL = "in a clone, pip install ./runtime/edgeformer-kernels compiles them"
 
 
 def kernels_advice(bundle: Bundle) -> str:
-    """What to do so that a bundle runs on the kernels; empty if it does already, or if they cannot run it."""
+    """Advice on how to run a bundle on the kernels; empty if it runs there already, or cannot."""
     manifest, problem = bundle.manifest, kernels_problem()
     if manifest.plan is not None:
         advice = problem and f"{problem}; {_INSTALL}"
@@ -181,7 +181,7 @@ def kernels_advice(bundle: Bundle) -> str:
 
 
 def kernels_problem() -> str:
-    """Why the kernels cannot be used on this machine; empty if they can."""
+    """Reason why the kernels cannot be used on this machine; empty if they can."""
     try:
         import edgeformer_runtime.engines.kernels  # noqa: F401
     except ModuleNotFoundError:

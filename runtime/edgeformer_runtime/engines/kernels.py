@@ -77,8 +77,8 @@ class KernelState:
 
 
 @dataclass
-class _Shared:
-    """What all sessions of one model share."""
+class _ModelHandle:
+    """State of one model, shared by all its sessions."""
 
     model: edgeformer_kernels.Model | None
     onnx: OnnxSession | None = None
@@ -116,7 +116,7 @@ class KernelSession(BundleSession):
         except (OSError, ValueError) as error:
             raise BundleError(f"Bundle `{bundle.path}`: `{WEIGHTS_FILE}` cannot be read: {error}.") from None
         try:
-            self._shared = _Shared(edgeformer_kernels.Model(weights, manifest.plan.numbers(), level))
+            self._shared = _ModelHandle(edgeformer_kernels.Model(weights, manifest.plan.numbers(), level))
         except edgeformer_kernels.KernelError as error:
             raise BundleError(f"Bundle `{bundle.path}`: its plan is damaged: {error}; export it again.") from None
         except ValueError as error:
@@ -183,7 +183,7 @@ class KernelSession(BundleSession):
         return results
 
     def _search_options(self, request: Request, options: DecodeOptions, *, restricted: bool) -> SearchOptions:
-        """What the kernels need to know of a search; the prefixes of all its requests are as long as this one's."""
+        """Options of a search for the kernels; the prefixes of all its requests are as long as this one's."""
         special, greedy, given = self.special, options.beam_size == 1, len(request.prefix)
         return SearchOptions(
             beams=options.beam_size,

@@ -65,7 +65,7 @@ class OnnxState:
 
     @property
     def outputs(self) -> dict[str, ort.OrtValue]:
-        """What the decoder's last step returned; see :attr:`Binding.outputs`."""
+        """Outputs of the decoder's last step; see :attr:`Binding.outputs`."""
         return self._bindings[self._decoder.file].outputs
 
     @property

@@ -1,15 +1,7 @@
 /** Golden examples: inputs with the output recorded at export, run again here. */
 import type { Bundle } from "../bundle/bundle.js";
 import { GOLDEN_FILE } from "../bundle/manifest.js";
-import {
-  type Checked,
-  list,
-  optional,
-  real,
-  record,
-  SchemaProblem,
-  whole,
-} from "../bundle/schema.js";
+import { type Checked, list, optional, real, record, SchemaProblem, whole } from "../bundle/schema.js";
 import type { Hypothesis } from "../engine/interface.js";
 import { EdgeformerError } from "../errors.js";
 import type { Tokenizer } from "../tokenizer/interface.js";
