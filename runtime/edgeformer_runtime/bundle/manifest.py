@@ -70,7 +70,7 @@ class SpecialTokens(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
 
     @property
     def start(self) -> tuple[int, ...]:
-        """Tokens that every target begins with. They are fed but not chosen, so no target, output or score contains them;
+        """Tokens that every target begins with. They are fed, not chosen: no target, output or score contains them, and
         they count in a translation's length only where scores are divided by it."""
         return self.bos, *self.prefix
 
