@@ -9,7 +9,7 @@ import pytest
 from edgeformer.config import load_recipe
 from edgeformer_runtime import Translator
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.selfcheck.golden import check_golden
+from edgeformer_runtime.check.golden import check_golden
 from edgeformer_runtime.workspace.names import named_models
 from tests.conftest import ROOT
 

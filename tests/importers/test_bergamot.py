@@ -30,8 +30,8 @@ from edgeformer.run.folder import Run
 from edgeformer_export.export import export_run
 from edgeformer_runtime import Translation, Translator
 from edgeformer_runtime.decoding.forced_steps import forced_batch, forced_steps
-from edgeformer_runtime.engine import onnx_session
-from edgeformer_runtime.engine.integer_products import products_saturate
+from edgeformer_runtime.engines import onnx as onnx_engine
+from edgeformer_runtime.engines.onnx_graphs import products_saturate
 from edgeformer_runtime.text import TextOptions, TextTranslator
 from tests.amounts import examples
 from tests.importers.bergamot_models import bergamot_files, binary_model, is_quantized
@@ -128,7 +128,7 @@ def test_translations_are_those_of_the_engine_of_firefox(
     if not products_saturate():
         pytest.skip(UNLIKE)
     # That engine's sums of products saturate. Ours do not, unless they are told to.
-    monkeypatch.setattr(onnx_session, "products_saturate", lambda: False)
+    monkeypatch.setattr(onnx_engine, "products_saturate", lambda: False)
     vocabulary = (folder / "vocab.enfr.spm").read_bytes()
     model = next(folder.glob("model*")).read_bytes()
     theirs = fxtranslate.Translator(model=model, src_vocab=vocabulary, trg_vocab=vocabulary)
@@ -270,7 +270,7 @@ def test_tags_are_placed_as_by_bergamots_engine(
     command = [node, "bergamot_engine.mjs", "request.json"]
     output = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, encoding="utf-8", timeout=120)
     theirs = json.loads(output.stdout)
-    monkeypatch.setattr(onnx_session, "products_saturate", lambda: False)
+    monkeypatch.setattr(onnx_engine, "products_saturate", lambda: False)
     with Translator.open(bundle, shortlist=False) as translator:
         texts = TextTranslator(translator, TextOptions(match_surface=False))
         ours = [translation.text for translation in texts.translate(SNIPPETS, format="html")]

@@ -18,9 +18,9 @@ import msgspec
 
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle import generation, manifest, plan, text_format
+from edgeformer_runtime.check import golden
 from edgeformer_runtime.decoding import options
 from edgeformer_runtime.decoding.option_values import Flag, Ids, Real, Values, Whole
-from edgeformer_runtime.selfcheck import golden
 from edgeformer_runtime.tokenizer import tokenizer_file
 from tests.web.package import WEB
 
@@ -29,7 +29,7 @@ READ = (manifest.Manifest, golden.Golden, tokenizer_file.LibraryFile, tokenizer_
 """What the package reads."""
 MODULES = (contract, generation, golden, manifest, options, plan, text_format, tokenizer_file)
 """Where its types are defined."""
-UNREAD = ("Provenance", "Report", "QuantizationReport", "TensorReport", "Machine", "Trace", "InnerTensor")
+UNREAD = ("Provenance", "Report", "QuantizationReport", "TensorReport")
 """Types of which the package reads nothing."""
 OMITTED = {
     *("coverage_penalty", "prefix_bias_beta", "sampling_topk", "sampling_topp", "sampling_temperature", "seed"),

@@ -114,8 +114,8 @@ def _check(settings: ServeSettings, workspace: Workspace) -> None:
         EdgeformerError: a device, a key, an address or a file cannot be used, or a bundle is not trusted.
     """
     from edgeformer_runtime.bundle.open import check_trust
-    from edgeformer_runtime.engine.cpus import available_cpus
-    from edgeformer_runtime.engine.onnx_session import checked_device
+    from edgeformer_runtime.engines.cpus import available_cpus
+    from edgeformer_runtime.engines.onnx import checked_device
 
     checked_device(settings.device)
     for model in workspace.models() if settings.trusted_keys else ():

@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Stop
 from edgeformer_runtime.decoding.session import AttentiveSession
-from edgeformer_runtime.engine.session import BundleSession
+from edgeformer_runtime.engines.base import BundleSession
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.text.block import Block, Item, Reading, Span, read, without_items
 from edgeformer_runtime.text.items import copied, restored

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from edgeformer_runtime.engine.cpus import available_cpus
+from edgeformer_runtime.engines.cpus import available_cpus
 from edgeformer_runtime.serve.metrics import FOLDER_VARIABLE
 from edgeformer_runtime.serve.server import Server, _serve_here, bind
 from edgeformer_runtime.serve.settings import BatchLimits, ServeSettings

@@ -64,7 +64,7 @@ function* contradictions(manifest: Manifest): Generator<string> {
       yield `file \`${name}\` must be a plain name inside the bundle`;
     else if (!(0 <= size && size <= most)) yield `file \`${name}\` must have at most ${most} bytes, but has ${size}`;
   }
-  const used = [WEIGHTS_FILE, tokenizers.source, tokenizers.target, ...(manifest.shortlist ? [SHORTLIST_FILE] : [])];
+  const used = [WEIGHTS_FILE, tokenizers.source, tokenizers.target];
   for (const name of new Set([ENCODER_FILE, DECODER_FILE, ...used]))
     if (!Object.hasOwn(files, name)) yield `file \`${name}\` is used but not listed with a hash`;
   const sides = manifest.plan ? [manifest.plan.source, manifest.plan.target] : [];

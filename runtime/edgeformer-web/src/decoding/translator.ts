@@ -49,7 +49,8 @@ const BLANK = /^[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u20
 export async function openTranslator(location: BundleLocation, options: OpenOptions = {}): Promise<Translator> {
   const bundle = await openBundle(location, options);
   const { manifest } = bundle;
-  const lists = manifest.shortlist && usesKernels(manifest, options) ? [SHORTLIST_FILE] : [];
+  const hasLists = usesKernels(manifest, options) && Object.hasOwn(manifest.files, SHORTLIST_FILE);
+  const lists = hasLists ? [SHORTLIST_FILE] : [];
   bundle.expect([WEIGHTS_FILE, manifest.tokenizers.source, manifest.tokenizers.target, ...lists]);
   const [engine, tokenizers, shortlist] = await Promise.all([
     openEngine(bundle, options),

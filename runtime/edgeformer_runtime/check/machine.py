@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 import onnxruntime as ort
 
-from edgeformer_runtime.engine.cpus import available_cpus, cpu_facts, cpu_flags
-from edgeformer_runtime.engine.integer_products import products_saturate
-from edgeformer_runtime.engine.onnx_session import PROVIDERS
+from edgeformer_runtime.engines.cpus import available_cpus, cpu_facts, cpu_flags
+from edgeformer_runtime.engines.onnx import PROVIDERS
+from edgeformer_runtime.engines.onnx_graphs import products_saturate
 
 INSTRUCTIONS = {
     "avx2": "AVX2",
@@ -38,18 +38,11 @@ class Machine(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=T
     instructions: tuple[str, ...]
     """Instruction sets from :data:`INSTRUCTIONS` that the processor supports."""
     products_saturate: bool
-    """See :func:`~edgeformer_runtime.engine.integer_products.products_saturate`."""
+    """See :func:`~edgeformer_runtime.engines.onnx_graphs.products_saturate`."""
     engine: str
     """onnxruntime version."""
     provider: str
     """Execution provider."""
-
-    def same_kernels(self, other: Machine) -> bool:
-        """Whether both machines run the same kernels, so that results agree to the last digit.
-
-        Always false on devices other than the CPU, whose libraries choose kernels by factors not recorded here.
-        """
-        return self.provider == PROVIDERS["cpu"] and msgspec.structs.replace(self, processor=other.processor) == other
 
 
 def this_machine(device: str) -> Machine:

@@ -17,12 +17,13 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.contract import StateTensor
+from edgeformer_runtime.decoding.best_tokens import best_tokens
 from edgeformer_runtime.decoding.session import AttentiveSession, BestTokens, DecoderState, IntArray
-from edgeformer_runtime.engine import ENGINES, Engine
+from edgeformer_runtime.engines import ENGINES, Engine
 from edgeformer_runtime.errors import BundleError, DeviceError, OptionError
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.engine.onnx_session import OnnxSession
+    from edgeformer_runtime.engines.onnx import OnnxSession
 
 
 class BundleSession(ABC):
@@ -33,14 +34,15 @@ class BundleSession(ABC):
         bundle: a checked bundle.
         device: ``cpu`` or ``cuda``.
         threads: CPU threads per operator.
-        uses_shortlist: whether searches are restricted by the bundle's shortlist.
     """
 
     engine: ClassVar[Engine]
+    uses_shortlist = False
+    """Whether searches are restricted by the bundle's shortlist."""
 
-    def __init__(self, bundle: Bundle, device: str, threads: int, *, uses_shortlist: bool) -> None:
+    def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
         self.bundle, self.device, self.threads = bundle, device, threads
-        self._uses_shortlist, self._special = uses_shortlist, bundle.manifest.special
+        self._special = bundle.manifest.special
 
     @property
     def special(self) -> SpecialTokens:
@@ -66,16 +68,16 @@ class BundleSession(ABC):
         return self.bundle.manifest.max_target_length
 
     @property
-    @abstractmethod
     def row_multiple(self) -> int:
         """Rows that are computed together; see
         :attr:`~edgeformer_runtime.decoding.session.StepSession.row_multiple`."""
+        return 1
 
     @property
-    @abstractmethod
     def best_tokens(self) -> BestTokens:
         """Finds the most probable extensions in one search; see
         :attr:`~edgeformer_runtime.decoding.session.StepSession.best_tokens`."""
+        return best_tokens
 
     @abstractmethod
     def start(self, source: IntArray, source_length: IntArray) -> DecoderState:
@@ -128,7 +130,7 @@ class BundleSession(ABC):
 
     def __reduce__(self) -> tuple[Callable[..., BundleSession], tuple[object, ...]]:
         bundle = replace(self.bundle, path=self.bundle.path.absolute())
-        settings = self.engine, self.device, self.threads, self._uses_shortlist, self._special.prefix
+        settings = self.engine, self.device, self.threads, self.uses_shortlist, self._special.prefix
         return _reopened, (bundle, *settings)
 
 
@@ -166,7 +168,7 @@ _INSTALL = "in a clone, pip install ./runtime/edgeformer-kernels compiles them"
 
 
 def kernels_advice(bundle: Bundle) -> str:
-    """What to do so that a bundle runs on the kernels; empty if it does already, or if they cannot run it."""
+    """Advice on how to run a bundle on the kernels; empty if it runs there already, or cannot."""
     manifest, problem = bundle.manifest, kernels_problem()
     if manifest.plan is not None:
         advice = problem and f"{problem}; {_INSTALL}"
@@ -179,9 +181,9 @@ def kernels_advice(bundle: Bundle) -> str:
 
 
 def kernels_problem() -> str:
-    """Why the kernels cannot be used on this machine; empty if they can."""
+    """Reason why the kernels cannot be used on this machine; empty if they can."""
     try:
-        import edgeformer_runtime.engine.kernel_session  # noqa: F401
+        import edgeformer_runtime.engines.kernels  # noqa: F401
     except ModuleNotFoundError:
         return "edgeformer-kernels is not installed here"
     except ImportError as error:
@@ -192,12 +194,12 @@ def kernels_problem() -> str:
 def open_session(bundle: Bundle, *, engine: Engine, device: str, threads: int, shortlist: bool) -> BundleSession:
     """Open a bundle on an engine, which is imported now; see :meth:`~edgeformer_runtime.translator.Translator.open`."""
     if engine == "kernels":
-        from edgeformer_runtime.engine.kernel_session import KernelSession
+        from edgeformer_runtime.engines.kernels import KernelSession
 
         return KernelSession(bundle, shortlist=shortlist)
-    from edgeformer_runtime.engine.onnx_session import OnnxSession
+    from edgeformer_runtime.engines.onnx import OnnxSession
 
-    return OnnxSession(bundle, device=device, threads=threads, shortlist=shortlist)
+    return OnnxSession(bundle, device=device, threads=threads)
 
 
 def _reopened(

@@ -1,4 +1,4 @@
-"""Graphs that also return inner tensors, run on given targets to locate differences in a model. Needs no onnx."""
+"""Graphs that also return inner tensors, run on given targets: to calibrate them, and to locate differences."""
 
 from __future__ import annotations
 
@@ -8,31 +8,37 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edgeformer_runtime import contract
-from edgeformer_runtime.bundle.graphs import check_graph
-from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.bundle.open import Bundle
-from edgeformer_runtime.bundle.protobuf import field
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.forced_steps import forced_steps
 from edgeformer_runtime.decoding.session import IntArray
-from edgeformer_runtime.engine.bindings import StepGraph
-from edgeformer_runtime.engine.device_tensors import DeviceRows, DeviceTensors
-from edgeformer_runtime.engine.engine_errors import EngineErrors
-from edgeformer_runtime.engine.integer_products import EXACT_PRODUCTS, products_saturate
-from edgeformer_runtime.engine.onnx_session import PROVIDERS, SETTINGS, quiet_options
-from edgeformer_runtime.engine.onnx_state import OnnxState
-from edgeformer_runtime.engine.state_tensors import StateTensors
+from edgeformer_runtime.engines.cuda import DeviceRows, DeviceTensors
+from edgeformer_runtime.engines.onnx import PROVIDERS, SETTINGS
+from edgeformer_runtime.engines.onnx_graphs import (
+    EXACT_PRODUCTS,
+    EngineErrors,
+    StepGraph,
+    products_saturate,
+    quiet_options,
+)
+from edgeformer_runtime.engines.onnx_state import OnnxState
+from edgeformer_runtime.engines.state_tensors import StateTensors
 from edgeformer_runtime.limits import MAX_GRAPH_BYTES
-from edgeformer_runtime.selfcheck.trace import Fingerprints, Stage, Trace, fingerprints, padded
 
 Names = Mapping[str, Sequence[str]]
 """Names of inner tensors by graph file, in order of computation."""
 Values = dict[str, ort.OrtValue]
 """Tensors by name."""
+Stage = Mapping[str, NDArray[Any]]
+"""Arrays by name, in order of computation: of the encoder, or of one decoder step."""
+
+PADDING = 3
+"""Padding tokens appended to the source; without them, an ineffective mask would go unnoticed."""
 
 
 class InnerGraph:
@@ -73,7 +79,7 @@ class InnerGraph:
             options.add_external_initializers(list(weights), self._weights)
         providers = [(PROVIDERS[device], SETTINGS[device])]
         with EngineErrors(file):
-            content = with_outputs(graph, names)
+            content = _with_outputs(graph, names)
             self.session = ort.InferenceSession(content, options, providers=providers, enable_fallback=0)
         self.outputs = [output.name for output in self.session.get_outputs()]
         """Names of all tensors that a run returns."""
@@ -112,8 +118,9 @@ class InnerGraph:
             make = partial(DeviceTensors, rows=DeviceRows((), self.device, ort.SessionOptions(), []))
         rows, steps = target.shape
         tensors = make(encoded, tuple(table), self.device, sentences=rows, max_length=steps)
-        graph = StepGraph(self.file, self.session, contract.LOGITS, None, 0)
-        state = OnnxState(tensors, graph, lambda: graph)
+        logits = next(output for output in self.session.get_outputs() if output.name == contract.LOGITS)
+        graph = StepGraph(self.file, self.session, contract.LOGITS, logits.shape[1])
+        state = OnnxState(tensors, graph, lambda: graph, 0)
         for _ in forced_steps(state, target):
             yield state.outputs
 
@@ -129,12 +136,11 @@ class InnerGraphs:
         """Open the graphs of a bundle.
 
         Raises:
-            BundleError: a graph is damaged.
+            BundleError: a graph has changed since the bundle was opened.
             ModelError: the engine cannot open a graph, or a graph lacks a tensor.
         """
         graphs = {}
         for file in (contract.ENCODER_FILE, contract.DECODER_FILE):
-            check_graph(bundle, file)
             content = bundle.read(file, MAX_GRAPH_BYTES)
             graphs[file] = InnerGraph(file, content, names.get(file, ()), weights=bundle.path, device=device)
         return cls(graphs, bundle.manifest.state)
@@ -165,21 +171,29 @@ class InnerGraphs:
             return {name: outputs[name].numpy() for name in names}
 
 
-def inner_fingerprints(graphs: InnerGraphs, manifest: Manifest, trace: Trace) -> Fingerprints:
-    """Fingerprints of the tensors that graphs return for a trace, inner ones among them.
+def padded(source: Sequence[int], pad: int, max_length: int) -> tuple[IntArray, IntArray]:
+    """Pad a source by :data:`PADDING` tokens, up to the model's maximum length.
 
-    Raises:
-        ModelError: the engine fails.
+    Returns:
+        Ids ``(1, S)`` and true length ``(1,)``.
     """
-    source, length = padded(trace.source, manifest.special.pad, manifest.max_source_length)
-    return fingerprints(graphs.stages(source, length, trace.target), len(trace.source), source.shape[1])
+    padding = max(0, min(PADDING, max_length - len(source)))
+    return np.array([[*source, *[pad] * padding]]), np.array([len(source)])
 
 
-def with_outputs(graph: bytes, names: Sequence[str]) -> bytes:
-    """Add outputs to a serialized model.
+def true_part(array: NDArray[Any], length: int, width: int) -> NDArray[Any]:
+    """Remove padding from an array: every axis of size ``width`` is cut to ``length``.
 
-    Concatenated protobuf messages are merged. A second ``graph`` (field 7 of a model) that contains only outputs (field
-    12 of a graph), each with only a name (field 1), therefore adds these outputs to the first graph.
+    A mask ``(1, S)`` is returned unchanged, since its values on padding matter.
     """
-    outputs = b"".join(field(12, field(1, name.encode())) for name in names)
-    return graph + field(7, outputs) if outputs else graph
+    if array.shape == (1, width):
+        return array
+    return array[tuple(slice(length) if size == width else slice(None) for size in array.shape)]
+
+
+def _with_outputs(graph: bytes, names: Sequence[str]) -> bytes:
+    """Add outputs, which need no type, to a serialized model."""
+    model = onnx.ModelProto.FromString(graph)
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    content: bytes = model.SerializeToString()
+    return content

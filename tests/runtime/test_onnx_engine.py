@@ -13,9 +13,11 @@ from msgspec.structs import replace
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.engine import cpus, onnx_session
-from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
-from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.engines import cpus
+from edgeformer_runtime.engines import onnx as onnx_engine
+from edgeformer_runtime.engines.cpus import available_cpus, useful_threads
+from edgeformer_runtime.engines.cuda import check_cuda
+from edgeformer_runtime.engines.onnx import OnnxSession
 from edgeformer_runtime.errors import BundleError, DeviceError
 from edgeformer_runtime.translator import Translator
 from tests.store import QUANTIZED
@@ -73,10 +75,13 @@ def test_heads_for_which_cuda_has_no_kernel_are_refused(
     )
 
 
-def test_an_onnxruntime_that_is_too_old_is_named(small_bundle_int4: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_session, "ENGINE_VERSION", "1.22.1")
-    with pytest.raises(BundleError, match=r"needs onnxruntime 1\.23 or newer, but 1\.22\.1 is installed"):
-        Translator.open(small_bundle_int4)
+@pytest.mark.parametrize("version", ["1.23.0", "1.31.0", "0.9"])
+def test_an_onnxruntime_that_is_too_old_is_named(
+    small_bundle: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    monkeypatch.setattr(onnx_engine, "ENGINE_VERSION", version)
+    with pytest.raises(DeviceError, match=rf"onnxruntime {version} is installed, but edgeformer needs 1\.31\.1"):
+        Translator.open(small_bundle)
 
 
 @pytest.mark.parametrize("problem", ["could not be started", "no device"])
@@ -160,7 +165,7 @@ def test_what_onnxruntime_prints_is_not_on_standard_output(
     """Standard output has the translations, and belongs to all threads: it cannot be another one for a while."""
     monkeypatch.setattr(ort, "cuda_version", "11.8")  # for which it prints a warning
     stdout = sys.stdout
-    onnx_session._check_cuda(replace(open_bundle(small_bundle).manifest, state=()))
+    check_cuda(replace(open_bundle(small_bundle).manifest, state=()))
     assert sys.stdout is stdout
     printed = capsys.readouterr()
     assert printed.out == ""

@@ -31,10 +31,8 @@ from numpy.typing import NDArray
 
 from edgeformer_runtime import contract
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
-from edgeformer_runtime.engine.bindings import Binding, StepGraph
-from edgeformer_runtime.engine.cache_indirection import CacheIndirection
-from edgeformer_runtime.engine.engine_errors import EngineErrors
-from edgeformer_runtime.engine.state_tensors import StateTensors
+from edgeformer_runtime.engines.onnx_graphs import Binding, EngineErrors, StepGraph
+from edgeformer_runtime.engines.state_tensors import StateTensors
 
 
 class OnnxState:
@@ -44,7 +42,7 @@ class OnnxState:
         tensors: the state's tensors.
         decoder: the step decoder.
         attention: returns the attention graph, which is opened on first use.
-        listed: tokens that the logits are of, ``(C,)``; ``None`` if they are of the whole vocabulary.
+        source_width: S, the length of the longest source.
     """
 
     def __init__(
@@ -52,13 +50,10 @@ class OnnxState:
         tensors: StateTensors,
         decoder: StepGraph,
         attention: Callable[[], StepGraph],
-        listed: IntArray | None = None,
+        source_width: int,
     ) -> None:
         self._tensors, self._decoder, self._attention = tensors, decoder, attention
-        self.vocab_size = decoder.vocab_size
-        """Entries of the target vocabulary (V)."""
-        self.listed = listed
-        """See :attr:`~edgeformer_runtime.decoding.session.ListedState.listed`."""
+        self._source_width = source_width
         self._position = np.zeros((), np.int64)
         self._rebuild()
 
@@ -70,7 +65,7 @@ class OnnxState:
 
     @property
     def outputs(self) -> dict[str, ort.OrtValue]:
-        """What the decoder's last step returned; see :attr:`Binding.outputs`."""
+        """Outputs of the decoder's last step; see :attr:`Binding.outputs`."""
         return self._bindings[self._decoder.file].outputs
 
     @property
@@ -103,7 +98,7 @@ class OnnxState:
             ModelError: the engine fails.
             ValueError: the maximum number of steps has been reached.
         """
-        return self._run(self._attention(), token)
+        return self._run(self._attention(), token).copy()
 
     def select(self, rows: IntArray, sentences: IntArray | None) -> None:
         """Reorder, repeat and drop rows, in place; see
@@ -165,14 +160,9 @@ class OnnxState:
 
     def _bind(self, graph: StepGraph) -> Binding:
         self._tensors.allocate()
-        buffer, width = None, graph.width
-        if graph is self._decoder and self.listed is not None:
-            width = len(self.listed)
-        if width is not None:
-            rows = self._tensors.rows
-            # While the number of beams is unchanged, rows only become fewer, so the first buffer is large enough.
-            largest = self._buffers.setdefault(graph.file, np.empty((rows, width), np.float32))
-            buffer = largest[:rows]
+        rows, width = self._tensors.rows, self._source_width if graph.width is None else graph.width
+        # While the number of beams is unchanged, rows only become fewer, so the first buffer is large enough.
+        buffer = self._buffers.setdefault(graph.file, np.empty((rows, width), np.float32))[:rows]
         host: dict[str, NDArray[Any]] = {contract.TOKEN: self._token, contract.POSITION: self._position}
         resent = [] if self._tensors.read_in_place else [contract.TOKEN, contract.POSITION]
         if self._indirection is not None:
@@ -184,3 +174,58 @@ class OnnxState:
                 resent.append(contract.CACHE_INDIRECTION)
         values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in host.items()}
         return Binding(graph, self._tensors, values, resent, buffer)
+
+
+class CacheIndirection:
+    """For each beam and position, the beam of the same sentence whose cache row holds the entry.
+
+    Example with two beams: the second continued the first after position 1, and each has written its own row since::
+
+        position   0  1  2  3
+        beam 0     0  0  0  0        all entries are read from row 0
+        beam 1     0  0  1  1        positions 0 and 1 are read from row 0, the rest from row 1
+
+    Args:
+        sentences: N.
+        beams: K.
+        capacity: number of positions that fit in the caches.
+    """
+
+    def __init__(self, sentences: int, beams: int, capacity: int) -> None:
+        self._sentences, self._beams = sentences, beams
+        self.beam_width = np.array([beams], np.int32)
+        """K, ``(1,)``, int32."""
+        self.table = self._own_rows(capacity)
+        """``(N, K, T)``, int32."""
+
+    def select(self, rows: IntArray, sentences: IntArray | None, length: int) -> None:
+        """Point every beam to the rows that hold its past; K must not change.
+
+        Args:
+            rows: for each beam, the row that it continues, ``(N' * K,)``.
+            sentences: for each sentence to keep, its current index, ``(N',)``; ``None`` keeps all.
+            length: number of positions written so far.
+        """
+        parent = rows % self._beams  # (N' * K,): beam to continue
+        if sentences is not None:
+            self._sentences = len(sentences)
+            self.table = np.ascontiguousarray(self.table[sentences])
+            rows = parent.reshape(-1, self._beams) + np.arange(0, len(rows), self._beams)[:, None]
+            rows = rows.ravel()
+        if self._beams > 1 and length:
+            last = length - 1
+            table = self.table.reshape(len(rows), -1)  # a view
+            table[:, :last] = table.take(rows, axis=0)[:, :last]
+            table[:, last] = parent  # each row wrote its own last entry, so it is in the parent's row
+
+    def widen(self, capacity: int) -> None:
+        """Enlarge the table to a larger cache capacity."""
+        wider = self._own_rows(capacity)
+        wider[:, :, : self.table.shape[2]] = self.table
+        self.table = wider
+
+    def _own_rows(self, capacity: int) -> NDArray[np.int32]:
+        """A table in which every beam reads its past from its own row."""
+        table = np.empty((self._sentences, self._beams, capacity), np.int32)
+        table[:] = np.arange(self._beams)[:, None]
+        return table

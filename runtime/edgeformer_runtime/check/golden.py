@@ -1,7 +1,6 @@
 """Golden examples: a few inputs with the output recorded at export, to be run again on the device.
 
-Each text has its output from greedy search and from beam search, and a trace of the graphs' intermediate results, so
-that the cause of a difference can be located.
+Each text has its output from greedy search and from beam search.
 """
 
 from __future__ import annotations
@@ -17,13 +16,14 @@ from numpy.typing import NDArray
 from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.plain_files import reading, shortened
-from edgeformer_runtime.contract import GOLDEN_FILE, LOGITS
+from edgeformer_runtime.check.sizes import size_problems
+from edgeformer_runtime.contract import GOLDEN_FILE
 from edgeformer_runtime.decoding.forced_steps import Pair, score_batches
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.decoding.session import StepSession
-from edgeformer_runtime.engine import Engine
-from edgeformer_runtime.engine.session import chosen_engine
+from edgeformer_runtime.engines import Engine
+from edgeformer_runtime.engines.base import chosen_engine
 from edgeformer_runtime.errors import BundleError, ModelError
 from edgeformer_runtime.limits import (
     MAX_BEAM_SIZE,
@@ -32,11 +32,6 @@ from edgeformer_runtime.limits import (
     Number,
 )
 from edgeformer_runtime.precision import PRECISIONS
-from edgeformer_runtime.selfcheck.location import InnerTensor
-from edgeformer_runtime.selfcheck.machine import Machine, this_machine
-from edgeformer_runtime.selfcheck.operators import size_problems
-from edgeformer_runtime.selfcheck.trace import Trace
-from edgeformer_runtime.selfcheck.trace_check import TraceResult, check_traces
 from edgeformer_runtime.translator import Translator
 
 _ROUNDING = 1e-5
@@ -71,19 +66,11 @@ class Golden(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
 
     cases: Annotated[tuple[GoldenCase, ...], msgspec.Meta(min_length=1, max_length=MAX_EXAMPLES)]
     """Examples with greedy search, then the same texts with the bundle's default beam size."""
-    machine: Machine
-    """The machine on which the examples were recorded."""
     listed: Annotated[tuple[GoldenCase, ...], msgspec.Meta(max_length=MAX_EXAMPLES)] = ()
-    """Those whose output is the same with the bundle's shortlist, if it has one."""
-    traces: Annotated[tuple[Trace, ...], msgspec.Meta(max_length=MAX_EXAMPLES)]
-    """Trace of each text with greedy search."""
-    inner: Trace | None = None
-    """Trace of one of the texts that includes tensors inside the graphs; ``None`` if not recorded."""
-    tensors: tuple[InnerTensor, ...] = ()
-    """The tensors inside the graphs that :attr:`inner` includes."""
+    """Examples whose output on the kernels is the same with the bundle's shortlist, if it has one."""
 
 
-class Difference(msgspec.Struct, kw_only=True, frozen=True):
+class GoldenDifference(msgspec.Struct, kw_only=True, frozen=True):
     """An example whose output differs from the record."""
 
     example: int
@@ -139,10 +126,8 @@ class GoldenResult(msgspec.Struct, kw_only=True, frozen=True):
     """Largest score difference allowed."""
     min_margin: float
     """Smallest :attr:`GoldenCase.margin` of all examples."""
-    differences: tuple[Difference, ...]
+    differences: tuple[GoldenDifference, ...]
     """Every example whose output differs from the record."""
-    traces: TraceResult
-    """Comparison of the graphs' intermediate results with the record."""
     engines: tuple[Engine, ...]
     """The engines that ran the examples."""
     problems: tuple[str, ...]
@@ -167,22 +152,11 @@ def read_golden(bundle: Bundle) -> Golden:
 
 def _contradictions(golden: Golden, manifest: Manifest) -> Iterator[str]:
     """Yield each value that a bundle with this manifest cannot have recorded."""
-    traces = (*golden.traces, *((golden.inner,) if golden.inner is not None else ()))
-    if golden.listed and manifest.shortlist is None:
+    if golden.listed and not manifest.has_shortlist:
         yield "it has examples with a shortlist, but the bundle has none"
     for number, case in enumerate(golden.cases + golden.listed, 1):
         if not _is_source(case.source, manifest) or not _is_target(case.ids, manifest):
             yield f"example {number} has tokens or a length that the model does not have"
-    recorded = {tensor.name for tensor in manifest.state if tensor.from_encoder}
-    for number, trace in enumerate(traces, 1):
-        if not _is_source(trace.source, manifest) or not trace.target or not _is_target(trace.target, manifest):
-            yield f"trace {number} has tokens or a length that the model does not have"
-        if len(trace.stages) != len(trace.target) + 1:
-            yield f"trace {number} has {len(trace.stages)} stages for {len(trace.target)} steps"
-        elif trace is not golden.inner and (
-            set(trace.stages[0]) - recorded or any(set(stage) - {LOGITS} for stage in trace.stages[1:])
-        ):
-            yield f"trace {number} has tensors that the graphs do not return"
 
 
 def _is_source(ids: Sequence[int], manifest: Manifest) -> bool:
@@ -202,8 +176,7 @@ def score_tolerance(manifest: Manifest) -> float:
 def check_golden(translator: Translator) -> GoldenResult:
     """Run the golden examples and compare them with the record.
 
-    Tokens must match, scores must be within :func:`score_tolerance`, and the graphs' intermediate results must be as
-    close to the record as the machine allows.
+    Tokens must match, and scores must be within :func:`score_tolerance`.
 
     Raises:
         BundleError: the golden file cannot be parsed, contains no examples, or contradicts the manifest.
@@ -216,32 +189,27 @@ def check_golden(translator: Translator) -> GoldenResult:
 def _compared(translator: Translator, golden: Golden) -> GoldenResult:
     tolerance = score_tolerance(translator.bundle.manifest)
     problems = [*_tokenizer_problems(translator, golden.cases), *size_problems(translator.session.onnxruntime)]
-    here = this_machine(translator.session.device)
-    same_kernels = here.same_kernels(golden.machine)
-    traces = check_traces(translator, golden.traces, golden.inner, golden.tensors, same_kernels=same_kernels)
-    problems += traces.problems
-    session, outcome = translator.session, _Outcome()
+    session, outcome = translator.session, _GoldenRun()
     _run_cases(translator, golden.cases, 1, tolerance, outcome)
-    if golden.listed:
-        device, threads, engine = session.device, session.threads, session.engine
-        with Translator.open(translator.bundle, device=device, threads=threads, engine=engine) as listing:
-            _run_cases(listing, golden.listed, 1 + len(golden.cases), tolerance, outcome)
-    problems += [*outcome.problems, *map(str, outcome.differences)]
     engines: list[Engine] = [session.engine]
+    if golden.listed and session.engine == "kernels":
+        with Translator.open(translator.bundle, engine="kernels") as restricted:
+            _run_cases(restricted, golden.listed, 1 + len(golden.cases), tolerance, outcome)
+    problems += [*outcome.problems, *map(str, outcome.differences)]
     if not problems and (other := chosen_engine(translator.bundle, "auto", session.device)) not in engines:
         engines.append(other)
         problems += kernel_problems(translator, golden)
     if translator.bundle.has_attention and not problems:
         problems += _attention_problems(translator, golden.cases[0].text)
+    cases = golden.cases + (golden.listed if "kernels" in engines else ())
     return GoldenResult(
-        cases=len(golden.cases) + len(golden.listed),
+        cases=len(cases),
         failed=outcome.failed + len(outcome.differences),
-        empty=sum(not case.ids for case in golden.cases + golden.listed),
+        empty=sum(not case.ids for case in cases),
         max_score_difference=outcome.largest,
         score_tolerance=tolerance,
         min_margin=min(case.margin for case in golden.cases),
         differences=tuple(outcome.differences),
-        traces=traces,
         engines=tuple(engines),
         problems=tuple(problems),
     )
@@ -258,7 +226,7 @@ def kernel_problems(translator: Translator, golden: Golden) -> list[str]:
     Returns:
         One sentence per difference.
     """
-    bundle, outcome, tolerance = translator.bundle, _Outcome(), score_tolerance(translator.bundle.manifest)
+    bundle, outcome, tolerance = translator.bundle, _GoldenRun(), score_tolerance(translator.bundle.manifest)
     problems = []
     for first, cases, shortlist in ((1, golden.cases, False), (1 + len(golden.cases), golden.listed, True)):
         if not cases:
@@ -283,10 +251,10 @@ def _token_scores(session: StepSession, pairs: Sequence[Pair]) -> NDArray[np.flo
 
 
 @dataclass
-class _Outcome:
-    """What running examples has shown so far."""
+class _GoldenRun:
+    """Results of the examples that were run so far."""
 
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[GoldenDifference] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     failed: int = 0
     """Number of examples that could not be run."""
@@ -295,7 +263,7 @@ class _Outcome:
 
 
 def _run_cases(
-    translator: Translator, cases: Sequence[GoldenCase], first: int, tolerance: float, outcome: _Outcome
+    translator: Translator, cases: Sequence[GoldenCase], first: int, tolerance: float, outcome: _GoldenRun
 ) -> None:
     """Run examples, the first of which has a number, and add to the outcome."""
     for beam_size in sorted({case.beam_size for case in cases}):
@@ -321,7 +289,7 @@ def _decoded(translator: Translator, cases: Sequence[GoldenCase], beam_size: int
     return [best for best, *_ in outputs]
 
 
-def _difference(translator: Translator, number: int, case: GoldenCase, best: Hypothesis) -> Difference:
+def _difference(translator: Translator, number: int, case: GoldenCase, best: Hypothesis) -> GoldenDifference:
     position = None if best.ids == case.ids else first_difference(best.ids, case.ids)
     tokenizer = translator.target_tokenizer
 
@@ -330,7 +298,7 @@ def _difference(translator: Translator, number: int, case: GoldenCase, best: Hyp
         return token_id, "" if token_id is None else " ".join(tokenizer.tokens([token_id]))
 
     (expected_id, expected_piece), (found_id, found_piece) = token(case.ids), token(best.ids)
-    return Difference(
+    return GoldenDifference(
         example=number,
         text=case.text,
         beam_size=case.beam_size,
@@ -353,7 +321,7 @@ def _tokenizer_problems(translator: Translator, cases: Sequence[GoldenCase]) -> 
         ("source", translator.source_tokenizer, files.source, files.source_vocabulary),
         ("target", translator.target_tokenizer, files.target, files.target_vocabulary),
     ):
-        if expected and tokenizer.vocabulary_sha256 != expected:
+        if tokenizer.vocabulary_sha256 != expected:
             problems.append(f"the {side} tokenizer `{name}` has another vocabulary than the model")
     for number, case in enumerate(cases, 1):
         source = tuple(translator.source_tokenizer.encode_batch([case.text], special_tokens=True)[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,30 +13,30 @@ from typing import Self
 
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.graphs import check_graph
-from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.bundle.open import Bundle
-from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.decoding.options import check_count
 from edgeformer_runtime.decoding.session import IntArray
-from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
-from edgeformer_runtime.engine.interface import host_output, interface_problems, listed_state
-from edgeformer_runtime.engine.session import BundleSession
+from edgeformer_runtime.engines.base import BundleSession
+from edgeformer_runtime.engines.cpus import available_cpus, useful_threads
 from edgeformer_runtime.errors import BundleError, DeviceError, SessionError
 from edgeformer_runtime.limits import MAX_THREADS
 from edgeformer_runtime.precision import PRECISIONS
-from edgeformer_runtime.shortlist import bundle_shortlist
 
 try:
     import onnxruntime as ort
 
-    from edgeformer_runtime.engine.bindings import StepGraph
-    from edgeformer_runtime.engine.device_tensors import DeviceRows, DeviceTensors
-    from edgeformer_runtime.engine.engine_errors import EngineErrors, engine_message
-    from edgeformer_runtime.engine.integer_products import EXACT_PRODUCTS, products_saturate
-    from edgeformer_runtime.engine.listing import Listing
-    from edgeformer_runtime.engine.onnx_best_tokens import BestTokensGraphs, OnnxBestTokens
-    from edgeformer_runtime.engine.onnx_state import OnnxState
-    from edgeformer_runtime.engine.state_tensors import StateTensors
+    from edgeformer_runtime.engines.best_tokens import BestTokensGraphs, OnnxBestTokens
+    from edgeformer_runtime.engines.cuda import DeviceRows, DeviceTensors, check_cuda
+    from edgeformer_runtime.engines.onnx_graphs import (
+        EXACT_PRODUCTS,
+        EngineErrors,
+        StepGraph,
+        engine_message,
+        products_saturate,
+        quiet_options,
+    )
+    from edgeformer_runtime.engines.onnx_state import OnnxState
+    from edgeformer_runtime.engines.state_tensors import StateTensors
 except ModuleNotFoundError:
     raise DeviceError(
         "onnxruntime is not installed: pip install 'edgeformer[cpu]', or 'edgeformer[gpu]' for CUDA."
@@ -53,6 +53,8 @@ if hasattr(ort, "disable_telemetry_events"):  # in case the application loaded o
 
 ENGINE_VERSION: str = ort.__version__
 """Version of the installed onnxruntime."""
+MIN_ENGINE_VERSION = "1.31.1"
+"""Oldest onnxruntime that was seen to refuse weights outside the folder of a graph, whatever names them."""
 PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 """Device names and their execution providers."""
 SETTINGS: dict[str, dict[str, str]] = {
@@ -70,7 +72,6 @@ class _Graphs:
     encoder: ort.InferenceSession
     steps: dict[str, StepGraph]
     """Opened step graphs by file."""
-    listing: Listing | None
     lock: Lock = field(default_factory=Lock)
     is_closed: bool = False
 
@@ -83,18 +84,18 @@ class OnnxSession(BundleSession):
 
     engine = "onnxruntime"
 
-    def __init__(self, bundle: Bundle, *, device: str = "cpu", threads: int = 0, shortlist: bool = True) -> None:
+    def __init__(self, bundle: Bundle, *, device: str = "cpu", threads: int = 0) -> None:
         """Open the graphs.
 
         Args:
             bundle: a checked bundle.
             device: ``cpu`` or ``cuda``.
-            threads: CPU threads per operator; 0 for :func:`~edgeformer_runtime.engine.cpus.useful_threads`.
-            shortlist: restrict searches by the bundle's shortlist, if it has one.
+            threads: CPU threads per operator; 0 for :func:`~edgeformer_runtime.engines.cpus.useful_threads`.
 
         Raises:
-            DeviceError: the device is unknown, unsupported by the installed onnxruntime, or unsuitable for the bundle.
-            BundleError: onnxruntime is too old or refuses a graph, or its inputs and outputs differ from the manifest.
+            DeviceError: the device is unknown, unsupported by the installed onnxruntime, or unsuitable for the bundle;
+                or onnxruntime is too old.
+            BundleError: onnxruntime refuses a graph.
             OptionError: ``threads`` is out of range.
         """
         check_count("threads", threads, 0, MAX_THREADS)
@@ -102,20 +103,16 @@ class OnnxSession(BundleSession):
         self._table = bundle.manifest.state
         device = checked_device(device)
         if device == "cuda":
-            _check_cuda(bundle.manifest)
-        _check_version(bundle.manifest.min_onnxruntime)
+            check_cuda(bundle.manifest)
+        _check_version()
         threads = threads or useful_threads(bundle.nbytes, available_cpus())
-        uses_shortlist = shortlist and device == "cpu" and bundle.manifest.shortlist is not None
-        super().__init__(bundle, device, threads, uses_shortlist=uses_shortlist)
+        super().__init__(bundle, device, threads)
         self._options = options = self._session_options(threads)
         self._process = os.getpid()
         # Open the larger graph first: while loading it, the engine holds three copies of the output projection.
-        searcher = contract.SHORTLIST_DECODER_FILE if uses_shortlist else contract.DECODER_FILE
-        decoder, encoder = self._open(searcher, contract.ENCODER_FILE)
-        self._searcher = searcher
-        """The file of the step graph that searches use."""
-        listing = self._open_listing() if uses_shortlist else None
-        self._graphs = _Graphs(encoder, {searcher: self._step_graph(searcher, decoder)}, listing)
+        file = contract.DECODER_FILE
+        decoder, encoder = self._open(file, contract.ENCODER_FILE)
+        self._graphs = _Graphs(encoder, {file: self._step_graph(file, decoder)})
         self.make_tensors: Callable[..., StateTensors] = StateTensors
         """Creates the tensors of a new state; takes the arguments of :class:`StateTensors`."""
         if device != "cpu":
@@ -123,15 +120,6 @@ class OnnxSession(BundleSession):
             rows = DeviceRows(dtypes, device, options, [(PROVIDERS[device], SETTINGS[device])])
             self.make_tensors = partial(DeviceTensors, rows=rows)
         self._best_tokens = BestTokensGraphs(options)
-
-    @property
-    def step_graph(self) -> StepGraph:
-        """The graph whose steps a search makes.
-
-        Raises:
-            SessionError: the session is closed, or was opened before a fork.
-        """
-        return self._opened(self._searcher)
 
     @property
     def row_multiple(self) -> int:
@@ -153,47 +141,23 @@ class OnnxSession(BundleSession):
             SessionError: the session is closed, or was opened before a fork.
         """
         decoder = self._opened(contract.DECODER_FILE)
-        return OnnxState(self._encoded(source, source_length), decoder, self._opened_attention)
+        return OnnxState(self._encoded(source, source_length), decoder, self._opened_attention, source.shape[1])
 
-    def start_search(self, source: IntArray, source_length: IntArray) -> OnnxState:
-        """Run the encoder for a search, with the tokens of the shortlist if there is one; see
-        :meth:`~edgeformer_runtime.decoding.session.SearchSession.start_search`.
-
-        Raises:
-            ModelError: the engine fails.
-            SessionError: the session is closed, or was opened before a fork.
-        """
-        listing = self._graphs.listing
-        if not self._uses_shortlist:
-            return self.start(source, source_length)
-        decoder = self.step_graph
-        assert listing is not None  # read before the graphs were found to be open
-        listed, constants = listing(source, source_length)
-        return OnnxState(self._encoded(source, source_length, constants), decoder, self._opened_attention, listed)
-
-    def _encoded(
-        self, source: IntArray, source_length: IntArray, constants: Mapping[str, ort.OrtValue] | None = None
-    ) -> StateTensors:
-        """Run the encoder.
-
-        Args:
-            source: ``(N, S)``.
-            source_length: ``(N,)``.
-            constants: those of the shortlist's decoder; ``None`` for other step graphs.
-        """
+    def _encoded(self, source: IntArray, source_length: IntArray) -> StateTensors:
+        """Run the encoder on sources ``(N, S)`` with true lengths ``(N,)``."""
         encoder = self._graphs.encoder
         self._verify_open()
-        binding = encoder.io_binding()
-        binding.bind_cpu_input(contract.SOURCE, source)
-        binding.bind_cpu_input(contract.SOURCE_LENGTH, source_length)
         emitted = [tensor.name for tensor in self._table if tensor.from_encoder]
-        for name in emitted:
-            binding.bind_output(name, self.device)
         with EngineErrors(contract.ENCODER_FILE):
+            binding = encoder.io_binding()
+            binding.bind_cpu_input(contract.SOURCE, source)
+            binding.bind_cpu_input(contract.SOURCE_LENGTH, source_length)
+            for name in emitted:
+                binding.bind_output(name, self.device)
             encoder.run_with_iobinding(binding)
             return self.make_tensors(
-                dict(zip(emitted, binding.get_outputs(), strict=True)) | dict(constants or {}),
-                self._table if constants is None else self._table + listed_state(self._manifest),
+                dict(zip(emitted, binding.get_outputs(), strict=True)),
+                self._table,
                 self.device,
                 sentences=len(source),
                 max_length=self.max_target_length,
@@ -219,7 +183,7 @@ class OnnxSession(BundleSession):
         graphs = self._graphs
         graphs.is_closed = True
         with graphs.lock:
-            graphs.encoder = graphs.listing = None
+            graphs.encoder = None
             graphs.steps.clear()
 
     def _verify_open(self) -> None:
@@ -246,7 +210,7 @@ class OnnxSession(BundleSession):
         if not self.bundle.has_attention:
             raise BundleError(
                 f"Bundle `{self.bundle.path}` has no attention weights: its model, of family "
-                f"`{self._manifest.family}`, does not attend to source positions, or an earlier version exported it."
+                f"`{self._manifest.family}`, does not attend to source positions."
             )
         return self._opened(contract.ATTENTION_FILE)
 
@@ -261,27 +225,15 @@ class OnnxSession(BundleSession):
             return graphs.steps[file]
 
     def _step_graph(self, file: str, session: ort.InferenceSession) -> StepGraph:
-        vocab_size = self._manifest.target_vocab_size
-        width = vocab_size if file == contract.DECODER_FILE else None
-        return StepGraph(file, session, host_output(file), width, vocab_size)
-
-    def _open_listing(self) -> Listing:
-        """Open the shortlist."""
-        return Listing(bundle_shortlist(self.bundle), self._open(contract.SHORTLIST_WEIGHT_FILE)[0])
+        if file == contract.ATTENTION_FILE:
+            return StepGraph(file, session, contract.ATTENTION, None)
+        return StepGraph(file, session, contract.LOGITS, self._manifest.target_vocab_size)
 
     def _open(self, *files: str) -> list[ort.InferenceSession]:
-        """Check graphs, open them, and compare all of them with the manifest."""
+        """Check graphs, and open them."""
         for file in files:
             check_graph(self.bundle, file)
-        graphs = [_open(self.bundle.file(file), self.device, self._options) for file in files]
-        problems = [
-            shortened(problem)
-            for file, graph in zip(files, graphs, strict=True)
-            for problem in interface_problems(self._manifest, file, graph.get_inputs(), graph.get_outputs())
-        ]
-        if problems:
-            raise BundleError(f"Bundle `{self.bundle.path}`: graphs and manifest differ: " + "; ".join(problems) + ".")
-        return graphs
+        return [_open(self.bundle.file(file), self.device, self._options) for file in files]
 
 
 def checked_device(device: str) -> str:
@@ -300,43 +252,21 @@ def checked_device(device: str) -> str:
     return device
 
 
-def _check_version(minimum: str) -> None:
-    def numbers(version: str) -> tuple[int, ...]:
-        return tuple(int(part) for part in version.split(".")[:2])
+def _check_version() -> None:
+    """Refuse an onnxruntime that would read the weights of a graph from anywhere.
 
-    if numbers(ENGINE_VERSION) < numbers(minimum):
-        raise BundleError(f"The bundle needs onnxruntime {minimum} or newer, but {ENGINE_VERSION} is installed.")
+    Raises:
+        DeviceError: it is too old.
+    """
 
+    def numbers(version: str) -> list[int]:
+        return [int(part) for part in version.split(".")[:3] if part.isdigit()]
 
-def _check_cuda(manifest: Manifest) -> None:
-    """Reject bundles that CUDA has no kernels for, and load CUDA's libraries from where pip installed them."""
-    if unsupported := sorted(name for name in manifest.precision.values() if "cuda" not in PRECISIONS[name].devices):
-        supported = " or ".join(sorted(name for name, row in PRECISIONS.items() if "cuda" in row.devices))
+    if numbers(ENGINE_VERSION) < numbers(MIN_ENGINE_VERSION):
         raise DeviceError(
-            f"{unsupported[0]} graphs run on the CPU only, so `cuda` would copy every tensor back and forth; export "
-            f"the model with --precision {supported}."
+            f"onnxruntime {ENGINE_VERSION} is installed, but edgeformer needs {MIN_ENGINE_VERSION} or newer: "
+            f"pip install 'onnxruntime>={MIN_ENGINE_VERSION}'."
         )
-    widths = {tensor.axes[-1] for tensor in manifest.state if tensor.in_place} - {*contract.CUDA_HEAD_WIDTHS}
-    if widths:
-        wanted = ", ".join(map(str, contract.CUDA_HEAD_WIDTHS))
-        raise DeviceError(
-            f"On `cuda`, caches are written in place for heads of width {wanted} only, but this model's have width "
-            f"{', '.join(map(str, sorted(widths, key=str)))}; export it with --precision fp16, which has other caches "
-            "for other widths, or with --target portable."
-        )
-    if hasattr(ort, "preload_dlls"):
-        ort.preload_dlls()
-
-
-def quiet_options(threads: int) -> ort.SessionOptions:
-    """Options of a session that logs only errors, and whose idle threads sleep: the device has other work to do
-    between operators."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return options
 
 
 def _open(path: Path, device: str, options: ort.SessionOptions) -> ort.InferenceSession:

@@ -1,4 +1,4 @@
-"""State tensors on a CUDA device, where they are allocated, advanced and selected."""
+"""CUDA: which bundles run there, and state tensors in its memory, where they are allocated, advanced and selected."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import onnxruntime as ort
 
+from edgeformer_runtime import contract
+from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.contract import DType, StateTensor
 from edgeformer_runtime.decoding.session import IntArray
-from edgeformer_runtime.engine.graphs import rows_graph
-from edgeformer_runtime.engine.state_tensors import StateTensors, rows_of
-from edgeformer_runtime.errors import ModelError
+from edgeformer_runtime.engines.graphs import rows_graph
+from edgeformer_runtime.engines.onnx_graphs import EngineErrors
+from edgeformer_runtime.engines.state_tensors import StateTensors, rows_of
+from edgeformer_runtime.errors import DeviceError
+from edgeformer_runtime.precision import PRECISIONS
 
 
 class DeviceRows:
@@ -44,15 +48,13 @@ class DeviceRows:
             ModelError: the engine fails, for example because the device is out of memory.
         """
         graph = self._graphs[dtype]
-        binding = graph.io_binding()
-        binding.bind_ortvalue_input("x", value)
-        binding.bind_cpu_input("i", np.ascontiguousarray(index))
-        binding.bind_output("y", self._device)
-        try:
+        with EngineErrors(rows_graph(dtype).name):
+            binding = graph.io_binding()
+            binding.bind_ortvalue_input("x", value)
+            binding.bind_cpu_input("i", np.ascontiguousarray(index))
+            binding.bind_output("y", self._device)
             graph.run_with_iobinding(binding)
-        except Exception as error:  # onnxruntime's own exceptions share no base class
-            raise ModelError(f"onnxruntime {ort.__version__} failed to move rows of the state: {error}") from None
-        return binding.get_outputs()[0]
+            return binding.get_outputs()[0]
 
 
 class DeviceTensors(StateTensors):
@@ -67,7 +69,7 @@ class DeviceTensors(StateTensors):
         table: the state table.
         device: name of the device that holds the tensors.
         rows: selects rows on the device.
-        sizes: see :class:`~edgeformer_runtime.engine.state_tensors.StateTensors`.
+        sizes: see :class:`~edgeformer_runtime.engines.state_tensors.StateTensors`.
     """
 
     grows = False
@@ -99,3 +101,23 @@ class DeviceTensors(StateTensors):
 
     def _drop(self, tensor: StateTensor, sentences: IntArray, block: int) -> None:
         self._take(tensor, rows_of(sentences, block))
+
+
+def check_cuda(manifest: Manifest) -> None:
+    """Reject bundles that CUDA has no kernels for, and load CUDA's libraries from where pip installed them."""
+    if unsupported := sorted(name for name in manifest.precision.values() if "cuda" not in PRECISIONS[name].devices):
+        supported = " or ".join(sorted(name for name, row in PRECISIONS.items() if "cuda" in row.devices))
+        raise DeviceError(
+            f"{unsupported[0]} graphs run on the CPU only, so `cuda` would copy every tensor back and forth; export "
+            f"the model with --precision {supported}."
+        )
+    widths = {tensor.axes[-1] for tensor in manifest.state if tensor.in_place} - {*contract.CUDA_HEAD_WIDTHS}
+    if widths:
+        wanted = ", ".join(map(str, contract.CUDA_HEAD_WIDTHS))
+        raise DeviceError(
+            f"On `cuda`, caches are written in place for heads of width {wanted} only, but this model's have width "
+            f"{', '.join(map(str, sorted(widths, key=str)))}; export it with --precision fp16, which has other caches "
+            "for other widths, or with --target portable."
+        )
+    if hasattr(ort, "preload_dlls"):
+        ort.preload_dlls()

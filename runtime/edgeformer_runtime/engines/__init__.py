@@ -1,4 +1,4 @@
-"""What runs the models of bundles: ONNX Runtime, or the kernels."""
+"""Engines that run the models of bundles: ONNX Runtime, and the kernels."""
 
 from typing import Literal, get_args
 

@@ -15,18 +15,17 @@ from edgeformer_kernels import Found, SearchOptions
 
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import WEIGHTS_FILE
-from edgeformer_runtime.decoding.best_tokens import best_tokens
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.requests import Request
 from edgeformer_runtime.decoding.search import Done, Hypothesis
-from edgeformer_runtime.decoding.session import BestTokens, FloatArray, IntArray
-from edgeformer_runtime.engine.session import BundleSession
+from edgeformer_runtime.decoding.session import FloatArray, IntArray
+from edgeformer_runtime.engines.base import BundleSession
 from edgeformer_runtime.errors import BundleError, ConfigError, ModelError, SessionError
 from edgeformer_runtime.shortlist import bundle_shortlist
 
 if TYPE_CHECKING:
     from edgeformer_runtime.decoding.loop import Counters
-    from edgeformer_runtime.engine.onnx_session import OnnxSession
+    from edgeformer_runtime.engines.onnx import OnnxSession
 
 
 @contextmanager
@@ -78,8 +77,8 @@ class KernelState:
 
 
 @dataclass
-class _Shared:
-    """What all sessions of one model share."""
+class _ModelHandle:
+    """State of one model, shared by all its sessions."""
 
     model: edgeformer_kernels.Model | None
     onnx: OnnxSession | None = None
@@ -100,11 +99,11 @@ class KernelSession(BundleSession):
     """
 
     engine = "kernels"
-    row_multiple = 1
 
     def __init__(self, bundle: Bundle, *, shortlist: bool = True, level: str = "") -> None:
         manifest = bundle.manifest
-        super().__init__(bundle, "cpu", 1, uses_shortlist=shortlist and manifest.shortlist is not None)
+        super().__init__(bundle, "cpu", 1)
+        self.uses_shortlist = shortlist and manifest.has_shortlist
         assert manifest.plan is not None
         sides = (
             (manifest.plan.source, manifest.source_vocab_size, manifest.max_source_length),
@@ -117,19 +116,14 @@ class KernelSession(BundleSession):
         except (OSError, ValueError) as error:
             raise BundleError(f"Bundle `{bundle.path}`: `{WEIGHTS_FILE}` cannot be read: {error}.") from None
         try:
-            self._shared = _Shared(edgeformer_kernels.Model(weights, manifest.plan.numbers(), level))
+            self._shared = _ModelHandle(edgeformer_kernels.Model(weights, manifest.plan.numbers(), level))
         except edgeformer_kernels.KernelError as error:
             raise BundleError(f"Bundle `{bundle.path}`: its plan is damaged: {error}; export it again.") from None
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        self._shortlist = bundle_shortlist(bundle) if self._uses_shortlist else None
+        self._shortlist = bundle_shortlist(bundle) if self.uses_shortlist else None
         self._generated = np.ones(manifest.target_vocab_size, np.bool_)  # whether a token may be
         self._generated[[*manifest.special.suppress, *manifest.special.forbid]] = False
-
-    @property
-    def best_tokens(self) -> BestTokens:
-        """Finds the most probable extensions."""
-        return best_tokens
 
     def start(self, source: IntArray, source_length: IntArray) -> KernelState:
         """Run the encoder; see :meth:`~edgeformer_runtime.decoding.session.StepSession.start`."""
@@ -189,7 +183,7 @@ class KernelSession(BundleSession):
         return results
 
     def _search_options(self, request: Request, options: DecodeOptions, *, restricted: bool) -> SearchOptions:
-        """What the kernels need to know of a search; the prefixes of all its requests are as long as this one's."""
+        """Options of a search for the kernels; the prefixes of all its requests are as long as this one's."""
         special, greedy, given = self.special, options.beam_size == 1, len(request.prefix)
         return SearchOptions(
             beams=options.beam_size,
@@ -218,20 +212,20 @@ class KernelSession(BundleSession):
 
     def open_attention(self) -> Self:
         """The kernels return attention weights without further ado; see
-        :meth:`~edgeformer_runtime.engine.session.BundleSession.open_attention`."""
+        :meth:`~edgeformer_runtime.engines.base.BundleSession.open_attention`."""
         self._opened()
         return self
 
     @property
     def onnxruntime(self) -> OnnxSession:
-        """The same model in ONNX Runtime; see :attr:`~edgeformer_runtime.engine.session.BundleSession.onnxruntime`."""
-        from edgeformer_runtime.engine.onnx_session import OnnxSession
+        """The same model in ONNX Runtime; see :attr:`~edgeformer_runtime.engines.base.BundleSession.onnxruntime`."""
+        from edgeformer_runtime.engines.onnx import OnnxSession
 
         shared = self._shared
         with shared.lock:
             self._opened()
             if shared.onnx is None:
-                shared.onnx = OnnxSession(self.bundle, shortlist=self._uses_shortlist)
+                shared.onnx = OnnxSession(self.bundle)
             return shared.onnx.with_prefix(self._special.prefix)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
-from edgeformer_runtime.engine.graphs import BEST_TOKENS, BEST_TOKENS_CHUNKED, BEST_TOKENS_PADDED
+from edgeformer_runtime.engines.graphs import BEST_TOKENS, BEST_TOKENS_CHUNKED, BEST_TOKENS_PADDED
 
 WHOLE = 4096
 """Maximum number of logits of a row that is searched as a whole."""
