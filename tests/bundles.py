@@ -8,19 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import onnxruntime as ort
 import pytest
-from msgspec.structs import replace
 
 from edgeformer_runtime.bundle.open import file_sha256, manifest_hash_line
 from edgeformer_runtime.contract import ATTENTION_FILE, GOLDEN_FILE, MANIFEST_FILE, MANIFEST_HASH_FILE
-from edgeformer_runtime.selfcheck.golden import read_golden
-from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs, inner_fingerprints
-from edgeformer_runtime.selfcheck.location import modules_of
-from edgeformer_runtime.selfcheck.machine import this_machine
-from edgeformer_runtime.selfcheck.trace import session_fingerprints
-from edgeformer_runtime.translator import Translator
 
 BUNDLE_FILES = (
     *("README.md", "attention.onnx", "decoder.onnx", "encoder.onnx", "golden.json", "manifest.json"),
@@ -63,27 +55,6 @@ def edit_golden(bundle: Path, change: Callable[[dict[str, Any]], object]) -> Pat
     tree = json.loads((bundle / GOLDEN_FILE).read_bytes())
     change(tree)
     (bundle / GOLDEN_FILE).write_text(json.dumps(tree), encoding="utf-8")
-    return rehash(bundle)
-
-
-def recorded_here(bundle: Path) -> Path:
-    """Record the traces of a bundle again, as if it had been exported on this machine."""
-    with Translator.open(bundle, threads=1) as translator:
-        manifest, session, golden = (
-            translator.bundle.manifest,
-            translator.session.onnxruntime,
-            read_golden(translator.bundle),
-        )
-        traces = [
-            replace(trace, stages=session_fingerprints(session, manifest.state, trace)) for trace in golden.traces
-        ]
-        inner = golden.inner
-        assert inner is not None
-        names = {file: list(modules) for file, modules in modules_of(golden.tensors).items()}
-        graphs = InnerGraphs.of_bundle(translator.bundle, names, session.device)
-        inner = replace(inner, stages=inner_fingerprints(graphs, manifest, inner))
-        golden = replace(golden, machine=this_machine(session.device), traces=tuple(traces), inner=inner)
-    (bundle / GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
     return rehash(bundle)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import onnxruntime as ort
 import pytest
 
-from edgeformer_runtime.engine.graphs import rows_graph
-from edgeformer_runtime.engine.onnx_session import PROVIDERS
+from edgeformer_runtime.engines.graphs import rows_graph
+from edgeformer_runtime.engines.onnx import PROVIDERS
 from edgeformer_runtime.precision import PRECISIONS, Precision
 
 WIDE = {"d_model": 128, "d_ff": 256, "heads": 4}

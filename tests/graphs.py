@@ -9,7 +9,7 @@ import onnx_ir as ir
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from edgeformer_runtime.engine.integer_products import EXACT_PRODUCTS, products_saturate
+from edgeformer_runtime.engines.onnx_graphs import EXACT_PRODUCTS, products_saturate
 
 
 def model_of(text: str, **constants: NDArray[np.generic]) -> ir.Model:

@@ -11,7 +11,6 @@ from edgeformer.run.folder import Run
 from edgeformer_export.export import write_graphs
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.shortlist.lists import never_generated
-from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.precision import Precision
 from edgeformer_runtime.shortlist import Shortlist
 from tests.store import RunSettings, Store
@@ -38,13 +37,12 @@ def bundle_of(
     folder: Path,
     *,
     variant: str = "post_norm",
-    precision: Precision = "fp32",
-    target: Target = "ort",
+    precision: Precision = "int8",
     **settings: Unpack[RunSettings],
 ) -> Path:
-    """Write the bundle of a run, from graphs that are traced once for all tests."""
-    model_graphs = ModelGraphs(store.run(variant, **settings), target, shortlist=shortlist)
-    model_graphs.traced = store.traced(variant, target, **settings)
+    """Write the bundle of a run for the kernels, from graphs that are traced once for all tests."""
+    model_graphs = ModelGraphs(store.run(variant, **settings), shortlist=shortlist)
+    model_graphs.traced = store.traced(variant, **settings)
     folder.mkdir()
     write_graphs(model_graphs, folder, precision)
     return folder

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator, Sequence
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import sentencepiece
 from babel import Locale, localedata
+
+from edgeformer.importers.tokenizers import sentencepiece_tokenizer
 
 TRAINING: dict[str, dict[str, Any]] = {
     "unigram": {},
@@ -86,6 +91,15 @@ def _names(locales: Sequence[str]) -> Iterator[str]:
 def model(name: str, every: int = 30) -> bytes:
     """Train a model with the settings of this name on each n-th locale; of all locales, one with 8,000 pieces."""
     return train(lines(every)[::2], **TRAINING[name], **({"vocab_size": 8000} if every == 1 else {}))
+
+
+def tokenizer_file(model: bytes, vocabulary: Sequence[str] | None = None) -> dict[str, Any]:
+    """The tokenizer file of a model, as importers write it, whose ids are those of its pieces or of a vocabulary."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "t.model")
+        path.write_bytes(model)
+        tree: dict[str, Any] = json.loads(sentencepiece_tokenizer(path))
+    return tree | ({} if vocabulary is None else {"vocabulary": [*vocabulary]})
 
 
 def train(text: Sequence[str], **settings: Any) -> bytes:

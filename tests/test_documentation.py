@@ -19,11 +19,11 @@ from edgeformer.cli import main
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle import generation, manifest, plan, text_format
 from edgeformer_runtime.bundle.operators import ORT_OPERATORS
-from edgeformer_runtime.bundle.tokenizer_file import PATTERNS
+from edgeformer_runtime.check import golden
 from edgeformer_runtime.cli import options
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.selfcheck import golden
+from edgeformer_runtime.tokenizer.tokenizer_file import PATTERNS
 from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -134,7 +134,7 @@ def test_the_page_on_the_format_names_all_that_a_bundle_may_have() -> None:
         for module in records
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, msgspec.Struct) and value.__module__ == module.__name__
-    } - {manifest._Revision, golden.Difference, golden.GoldenResult}
+    } - {manifest._Revision, golden.GoldenDifference, golden.GoldenResult}
     structs.add(StateTensor)
     fields = {field for struct in structs for field in struct.__struct_fields__}
     constants = {value for value in vars(contract).values() if isinstance(value, str)} - {str(contract.__doc__)}

@@ -9,8 +9,8 @@ import pytest
 from edgeformer.config import load_recipe
 from edgeformer_runtime import Translator
 from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.check.golden import check_golden
 from edgeformer_runtime.models.names import found_models, named_models
-from edgeformer_runtime.selfcheck.golden import check_golden
 from tests.conftest import ROOT
 
 MODELS = ROOT / "models"

@@ -125,7 +125,7 @@ def _texts(bundle: Path, source: Path | None) -> list[str]:
     """Return the lines of the file or, without a file, the bundle's golden examples."""
     from edgeformer.data.text import read_lines
     from edgeformer_runtime.bundle.open import open_bundle
-    from edgeformer_runtime.selfcheck.golden import read_golden
+    from edgeformer_runtime.check.golden import read_golden
 
     if source is not None:
         return read_lines(source)

@@ -17,10 +17,10 @@ from edgeformer_bench.peers.systems import PeerOptions, firefox, ours, peer
 from edgeformer_bench.rounds import Contest, Result, Score, Workload, speeds
 from edgeformer_bench.timer import Timing
 from edgeformer_runtime.bundle.open import Bundle, file_sha256, open_bundle
-from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizer
-from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
-from edgeformer_runtime.engine.session import chosen_engine
-from edgeformer_runtime.selfcheck.machine import machine_summary
+from edgeformer_runtime.bundle.tokenizers import bundle_tokenizer
+from edgeformer_runtime.check.machine import machine_summary
+from edgeformer_runtime.engines.base import chosen_engine
+from edgeformer_runtime.engines.cpus import available_cpus, useful_threads
 from edgeformer_runtime.shortlist import bundle_shortlist
 from edgeformer_runtime.source import encode_sources
 
@@ -216,7 +216,7 @@ def _peers(
 ) -> tuple[list[Contender], dict[str, str]]:
     """Convert the run for the peers that have formats of their own. Also returns why others cannot take part; if none
     can, that is an error."""
-    lists = options.shortlist and bundle.manifest.shortlist
+    lists = options.shortlist and bundle.manifest.has_shortlist
     settings = PeerOptions(
         threads=options.threads,
         device=options.device,

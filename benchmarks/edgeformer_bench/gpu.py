@@ -25,11 +25,11 @@ from edgeformer_bench.peers.process import PeerProcess
 from edgeformer_bench.peers.systems import PeerOptions, ours, peer
 from edgeformer_bench.rounds import Contest, Workload, ask
 from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.check.machine import machine_summary
 from edgeformer_runtime.cli.output import console, print_json, table
-from edgeformer_runtime.engine.cpus import available_cpus
-from edgeformer_runtime.engine.onnx_session import checked_device
+from edgeformer_runtime.engines.cpus import available_cpus
+from edgeformer_runtime.engines.onnx import checked_device
 from edgeformer_runtime.errors import DeviceError, EdgeformerError
-from edgeformer_runtime.selfcheck.machine import machine_summary
 
 Figures = dict[str, float | str]
 

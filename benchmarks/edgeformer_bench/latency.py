@@ -13,11 +13,11 @@ import msgspec
 from edgeformer.errors import ConfigError
 from edgeformer_bench.timer import Timing, alternate_heats, timed
 from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.check.machine import machine_summary
+from edgeformer_runtime.check.memory import peak_memory_mb
 from edgeformer_runtime.decoding.loop import Counters
-from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
-from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
-from edgeformer_runtime.selfcheck.machine import machine_summary
-from edgeformer_runtime.selfcheck.memory import peak_memory_mb
+from edgeformer_runtime.engines.cpus import available_cpus, useful_threads
+from edgeformer_runtime.engines.onnx import ENGINE_VERSION
 from edgeformer_runtime.translator import Translator
 
 

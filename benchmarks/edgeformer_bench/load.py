@@ -20,8 +20,8 @@ from edgeformer.errors import ConfigError
 from edgeformer_bench.commands import Command
 from edgeformer_bench.growth import Limit, Sample, growth, quarters
 from edgeformer_bench.timer import Timing
+from edgeformer_runtime.check.machine import machine_summary
 from edgeformer_runtime.cli.output import console, table
-from edgeformer_runtime.selfcheck.machine import machine_summary
 
 LIMITS = {"memory_mib": Limit("memory, MiB", share=0.02), "files": Limit("open files"), "threads": Limit("threads")}
 OVERLOAD_LIMITS = {"memory_mib": Limit("memory, MiB", share=0.1)}

@@ -31,7 +31,7 @@ from edgeformer_bench.tables import print_comparison
 from edgeformer_export.export import export_run
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.cli.output import json_text, plural
-from edgeformer_runtime.engine.cpus import available_cpus
+from edgeformer_runtime.engines.cpus import available_cpus
 from edgeformer_runtime.files import write_atomically
 from edgeformer_runtime.precision import PRECISIONS
 

@@ -163,7 +163,6 @@ element("address-form").addEventListener("submit", (event) => {
   open(element("address").value);
 });
 element("folder").addEventListener("change", ({ target: { files } }) => files.length && open([...files]));
-element("archive").addEventListener("change", ({ target: { files } }) => files.length && open(files[0]));
 element("default-model").addEventListener("click", () => open(OWN_MODEL));
 element("forget").addEventListener("click", async () => {
   await clearStorage();

@@ -114,7 +114,7 @@ def distill(
 def _opened(teacher: Path, engine: dict[str, Any], cluster: dict[str, str]) -> tuple[Translator, RayWorkers | None]:
     """The teacher, and the workers that translate in its place on a Ray cluster."""
     from edgeformer_runtime.distributed.ray_workers import RayWorkers
-    from edgeformer_runtime.engine.cpus import divide_for_many
+    from edgeformer_runtime.engines.cpus import divide_for_many
     from edgeformer_runtime.translator import Translator
 
     if uses_ray(cluster):

@@ -43,9 +43,9 @@ class ImportedModel:
     """Section ``[model]`` of the recipe: the family and the fields of its configuration."""
     weights: Weights
     """The weights."""
-    source_tokenizer: str | bytes
-    """Content of the source side's ``tokenizer.json``, or of its SentencePiece model."""
-    target_tokenizer: str | bytes
+    source_tokenizer: str
+    """Content of the source side's ``tokenizer.json``."""
+    target_tokenizer: str
     """Content of the target side's file; equal if both sides share one."""
     text: TextFormat
     """Names of the special tokens, and what is around the tokens of a text."""

@@ -19,17 +19,15 @@ from edgeformer.run.weights import load_weights
 from edgeformer_runtime.errors import BundleError, OptionError
 from edgeformer_runtime.files import can_be_replaced, staged_folder, write_atomically
 from edgeformer_runtime.tokenizer import Tokenizer, special_tokens
-from edgeformer_runtime.tokenizer.sentencepiece_file import SUFFIX
 
 RECIPE_FILE = "recipe.json"
 INFO_FILE = "run.json"
 MODEL_FILE = "model.safetensors"
 SAMPLE_FILE = "sample.tsv"
 METRICS_FILE = "metrics.csv"
-SHARED_TOKENIZER_FILE = "tokenizer"
-SOURCE_TOKENIZER_FILE = "source.tokenizer"
-TARGET_TOKENIZER_FILE = "target.tokenizer"
-"""Names of tokenizer files without ``.json``, or ``.spm`` for SentencePiece models."""
+SHARED_TOKENIZER_FILE = "tokenizer.json"
+SOURCE_TOKENIZER_FILE = "source.tokenizer.json"
+TARGET_TOKENIZER_FILE = "target.tokenizer.json"
 CHECKPOINT_FOLDER = "checkpoints"
 RESUME_FILE = "last.ckpt"
 INITIAL_FILE = "initial.safetensors"
@@ -51,7 +49,7 @@ class Run:
     ::
 
         recipe.json  run.json  metrics.csv  sample.tsv
-        tokenizer.json, or source.tokenizer.json and target.tokenizer.json; .spm for SentencePiece models
+        tokenizer.json, or source.tokenizer.json and target.tokenizer.json
         model.safetensors            the final model, once finished or diverged
         training.png                 a picture of metrics.csv
         tensorboard/                 the same metrics, if TensorBoard is installed
@@ -71,7 +69,9 @@ class Run:
         names = (
             (SHARED_TOKENIZER_FILE,) * 2 if recipe.tokenizer.shared else (SOURCE_TOKENIZER_FILE, TARGET_TOKENIZER_FILE)
         )
-        self.source_tokenizer_path, self.target_tokenizer_path = (_tokenizer_path(path, name) for name in names)
+        self.source_tokenizer_path, self.target_tokenizer_path = (path / name for name in names)
+        if any(path.glob("*tokenizer.spm")):
+            raise CheckpointError(f"Run `{path}` is of an earlier version; import its model again into a new folder.")
         try:
             source = Tokenizer.from_file(self.source_tokenizer_path, info.text)
             self.source_tokenizer = source.for_sources(*self.languages)
@@ -87,8 +87,8 @@ class Run:
         cls,
         path: Path,
         recipe: Recipe,
-        source_tokenizer: tokenizers.Tokenizer | str | bytes,
-        target_tokenizer: tokenizers.Tokenizer | str | bytes,
+        source_tokenizer: tokenizers.Tokenizer | str,
+        target_tokenizer: tokenizers.Tokenizer | str,
         sample: Sequence[tuple[str, str]],
         info: RunInfo,
         complete: Callable[[Path], object] | None = None,
@@ -98,7 +98,7 @@ class Run:
         Args:
             path: the folder; missing or empty.
             recipe: what defines the model.
-            source_tokenizer: the library's tokenizer, or the content of a ``tokenizer.json`` or a SentencePiece model.
+            source_tokenizer: the library's tokenizer, or the content of a ``tokenizer.json``.
             target_tokenizer: the same for the target side; not used if the recipe's tokenizer is shared.
             sample: pairs of the training text.
             info: what is known so far.
@@ -118,11 +118,8 @@ class Run:
             else:
                 files = {SOURCE_TOKENIZER_FILE: source_tokenizer, TARGET_TOKENIZER_FILE: target_tokenizer}
             for name, tokenizer in files.items():
-                if isinstance(tokenizer, bytes):
-                    (folder / f"{name}{SUFFIX}").write_bytes(tokenizer)
-                else:
-                    content = tokenizer if isinstance(tokenizer, str) else tokenizer.to_str()
-                    (folder / f"{name}.json").write_text(content, encoding="utf-8")
+                content = tokenizer if isinstance(tokenizer, str) else tokenizer.to_str()
+                (folder / name).write_text(content, encoding="utf-8")
             (folder / SAMPLE_FILE).write_bytes(_lines(sample))
             if complete is not None:
                 complete(folder)
@@ -293,11 +290,6 @@ def differing_keys(left: Mapping[str, Any], right: Mapping[str, Any], prefix: st
         elif before != after:
             keys.append(f"{prefix}{key}")
     return keys
-
-
-def _tokenizer_path(folder: Path, name: str) -> Path:
-    sentencepiece = folder / f"{name}{SUFFIX}"
-    return sentencepiece if sentencepiece.exists() else folder / f"{name}.json"
 
 
 def _lines(pairs: Sequence[tuple[str, str]]) -> bytes:

@@ -14,7 +14,7 @@ from edgeformer.config import TrainConfig
 from edgeformer.errors import TrainingError
 from edgeformer.train.gpu import HostCopy
 from edgeformer.train.stopping import StopReason
-from edgeformer_runtime.engine.cpus import cpu_facts, cpu_flags
+from edgeformer_runtime.engines.cpus import cpu_facts, cpu_flags
 
 _PATIENCE = timedelta(days=30)
 """Processes wait for the first one, which prepares the text and validates alone; torchrun ends them if one fails."""

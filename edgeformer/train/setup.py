@@ -21,7 +21,6 @@ from edgeformer.model.check import check_model
 from edgeformer.run.folder import CHECKPOINT_FOLDER, INITIAL_FILE, RESUME_FILE, Run, differing_keys
 from edgeformer.run.info import RunInfo, library_versions
 from edgeformer.train.stopping import TrainingLimit, limit_reached
-from edgeformer_runtime.tokenizer.tokenizer import read_content
 
 PRETRAIN_CHECKS = "edgeformer.pretrain_checks"
 """Entry-point group of functions that check an untrained model, for example whether it can be exported. They raise an
@@ -134,7 +133,7 @@ def _start_from(init: Run, out: Path, recipe: Recipe, provenance: dict[str, Any]
         generation=init.info.generation,
         notes=init.info.notes,
     )
-    source, target = map(read_content, (init.source_tokenizer_path, init.target_tokenizer_path))
+    source, target = (path.read_text("utf-8") for path in (init.source_tokenizer_path, init.target_tokenizer_path))
 
     def copy_weights(folder: Path) -> None:
         shutil.copyfile(init.model_path, folder / CHECKPOINT_FOLDER / INITIAL_FILE)

@@ -29,11 +29,11 @@ from edgeformer_export.validation_text import ValidationText
 from edgeformer_export.writer import require_free
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.bundle.open import open_bundle
+from edgeformer_runtime.check.machine import machine_summary
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
+from edgeformer_runtime.engines.onnx import ENGINE_VERSION
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.precision import PRECISIONS, Precision
-from edgeformer_runtime.selfcheck.machine import machine_summary
 from edgeformer_runtime.translator import Translator
 
 TIMED_SENTENCES = 32

@@ -70,21 +70,18 @@ def _languages(manifest: Manifest) -> str:
 
 
 def _facts(manifest: Manifest, nbytes: int) -> list[str]:
-    generation, quantization = manifest.generation, manifest.report.quantization
-    kept = quantization.kept if quantization is not None else {}
+    generation = manifest.generation
     precision = ", ".join(f"{name} {kind}" for name, kind in manifest.precision.items())
     opsets = ", ".join(f"{domain or 'ai.onnx'} {number}" for domain, number in manifest.opsets.items())
-    layers = "1 layer" if len(kept) == 1 else f"{len(kept)} layers"
     facts = {
         "parameters": f"{manifest.parameters:,}",
         "size": f"{nbytes:,} bytes of graphs, weights and tokenizers",
-        "precision": precision + (f"; {layers} kept higher" if kept else ""),
+        "precision": precision,
         "operators": f"{manifest.target} (opset {opsets})",
         "longest source": f"{manifest.max_source_length} tokens",
         "longest target": f"{manifest.max_target_length} tokens",
         "default search": f"beam {generation.beam_size}, length penalty {generation.length_penalty:g}",
         "made by": manifest.producer,
-        "requires": f"onnxruntime {manifest.min_onnxruntime} or newer",
     }
     return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in facts.items())]
 

@@ -25,13 +25,12 @@ from edgeformer_export.kernels.products import NotPlannableError
 from edgeformer_export.model_graphs import ModelGraphs, Passes
 from edgeformer_export.parity.comparison import compare, compare_logits, torch_rounding
 from edgeformer_export.parity.golden_examples import listed_cases, make_golden
-from edgeformer_export.parity.locate import match_modules, record_inner
+from edgeformer_export.parity.locate import ForcedSentence, layer_outputs, match_modules
 from edgeformer_export.parity.report import ParityReport
 from edgeformer_export.passes.pipeline import PassRecord, operator_counts, run_passes
 from edgeformer_export.passes.strip import Strip
 from edgeformer_export.quantize.assignment import assign, tensor_reports
 from edgeformer_export.sample import SamplePair, spread
-from edgeformer_export.shortlist.graphs import output_projection, restricted
 from edgeformer_export.shortlist.lists import MadeShortlist, ShortlistReport, measure
 from edgeformer_export.stages import COMPARE, EXAMPLES, QUANTIZE, WRITE, StageProgress, silent
 from edgeformer_export.tracing.to_onnx import Graphs, split_attention
@@ -39,22 +38,22 @@ from edgeformer_export.traits import PeriodReport, failed_validation, measure_pe
 from edgeformer_export.weights import WeightsFile
 from edgeformer_export.writer import ExportError, atomic_folder, write_manifest
 from edgeformer_runtime import contract
-from edgeformer_runtime.bundle.manifest import Manifest, ShortlistInfo, SpecialTokens, Target, TokenizerFiles, Traits
+from edgeformer_runtime.bundle.manifest import Manifest, SpecialTokens, Target, TokenizerFiles, Traits
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.provenance import Provenance
-from edgeformer_runtime.bundle.report import QuantizationReport, Report
+from edgeformer_runtime.bundle.report import LayerOutput, QuantizationReport, Report
+from edgeformer_runtime.check.golden import Golden, kernel_problems
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.engine.session import kernels_problem
+from edgeformer_runtime.engines.base import kernels_problem
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.precision import PRECISIONS, Precision
-from edgeformer_runtime.selfcheck.golden import Golden, kernel_problems
-from edgeformer_runtime.selfcheck.trace import Trace
 from edgeformer_runtime.translator import Translator
 
 GOLDEN_CANDIDATES = 96
 PARITY_TEXTS = 32
 MATCHED_STEPS = 3
+MEASURED_STEPS = 8
 EXPORTERS = ("edgeformer", "torch", "onnx", "onnx-ir", "onnxsim", "onnxscript")
 """Packages whose versions a bundle records."""
 
@@ -116,7 +115,7 @@ def export_run(
         ExportError: the output folder may not be overwritten, the run has no sample, or the model cannot be traced.
         ParityError: the result does not match PyTorch.
     """
-    _check_settings(precision, target, with_shortlist=shortlist is not None)
+    check_settings(precision, target, with_shortlist=shortlist is not None)
     with atomic_folder(out, overwrite=overwrite) as folder:
         for_cuda = PRECISIONS[precision].optimized_for == "cuda"
         lists = None if shortlist is None else shortlist.shortlist
@@ -126,13 +125,13 @@ def export_run(
         with Translator.open(folder, shortlist=False, engine="onnxruntime") as translator:
             parity = _compare(model_graphs, translator, precision, progress, force=force)
             golden, cost = _examples(model_graphs, translator, shortlist, progress)
-            manifest = _with_checked_plan(manifest, translator, golden)
+            manifest = _with_checked_plan(model_graphs, manifest, translator, golden)
         period, traits = _measured(folder, model_graphs)
-        golden = _with_inner(model_graphs, translator, golden, precision)
+        layers = _layers(model_graphs, translator, golden, precision)
         (folder / contract.GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
         measured = {"parity": parity, "choice": choice, "shortlist": cost, "period": period}
         raw = {name: part and msgspec.to_builtins(part) for name, part in measured.items()}
-        report = msgspec.structs.replace(manifest.report, **raw)
+        report = msgspec.structs.replace(manifest.report, layers=layers, **raw)
         manifest = msgspec.structs.replace(manifest, report=report, traits=traits)
         (folder / contract.CARD_FILE).write_text(model_card(manifest, translator.bundle.nbytes), encoding="utf-8")
         write_manifest(folder, manifest)
@@ -151,7 +150,7 @@ def _kernels_finding(manifest: Manifest) -> str:
 
 def _measured(folder: Path, model_graphs: ModelGraphs) -> tuple[PeriodReport | None, Traits]:
     """Measure what texts are translated with, with the bundle's shortlist."""
-    with Translator.open(folder, engine="onnxruntime") as translator:
+    with Translator.open(folder, engine="onnxruntime" if model_graphs.shortlist is None else "kernels") as translator:
         period = measure_period(translator, [pair.text for pair in model_graphs.pairs])
         texts = golden_texts(model_graphs.pairs)
         is_useless = failed_validation(model_graphs.run.info.final)
@@ -159,14 +158,19 @@ def _measured(folder: Path, model_graphs: ModelGraphs) -> tuple[PeriodReport | N
     return period, Traits(min_confidence=least, needs_period=period is not None and period.is_needed)
 
 
-def _check_settings(precision: Precision, target: Target, *, with_shortlist: bool) -> None:
+def check_settings(precision: Precision, target: Target, *, with_shortlist: bool) -> None:
     """Check that a bundle can have these settings.
 
     Raises:
         ExportError: it cannot.
     """
-    if with_shortlist and PRECISIONS[precision].optimized_for == "cuda":
-        raise ExportError(f"Shortlists are for CPUs, and {precision} is for CUDA; give another --precision.")
+    if with_shortlist and (precision != "int8" or target != "ort"):
+        raise ExportError(
+            "A shortlist restricts searches on the kernels only, which run int8 bundles of `--target ort`; give "
+            "--precision int8, or leave out --shortlist."
+        )
+    if with_shortlist and (problem := kernels_problem()):
+        raise ExportError(f"A shortlist is measured on the kernels, but {problem}; leave out --shortlist.")
     if target == "portable" and not PRECISIONS[precision].portable:
         raise ExportError(
             f"{precision} needs ONNX Runtime's own operators; give --target ort, or --precision int8 for portable "
@@ -231,18 +235,14 @@ def write_parts(
     Returns:
         The manifest.
     """
-    passes, shortlist = dict(passes), None
+    passes = dict(passes)
     if model_graphs.model.has_attention:
         graphs |= split_attention(graphs[contract.DECODER_FILE])
     for file in graphs:
         graphs[file], records = run_passes(graphs[file], [Strip()])
         passes[file] = (*passes.get(file, ()), *records)
     if model_graphs.shortlist is not None:
-        projection = output_projection(model_graphs.optimized(precision).graphs[contract.DECODER_FILE])
-        features, width = str(projection.activation.name), projection.weight.shape[0]
-        graphs[contract.SHORTLIST_DECODER_FILE] = restricted(graphs[contract.DECODER_FILE], features, width)
         (folder / contract.SHORTLIST_FILE).write_bytes(model_graphs.shortlist.to_bytes())
-        shortlist = ShortlistInfo(width=width)
     weights = WeightsFile(folder / contract.WEIGHTS_FILE)
     weights.move(graphs.values())
     for file, graph in graphs.items():
@@ -256,11 +256,10 @@ def write_parts(
             plan = make_plan(model_graphs.model, graphs, layers, weights.place)
         except NotPlannableError as error:
             kernels = str(error)
+            _require_no_shortlist(model_graphs, kernels)
     operators = {file: dict(operator_counts(graph).most_common()) for file, graph in graphs.items()}
     report = Report(passes=msgspec.to_builtins(passes), operators=operators, quantization=quantization, kernels=kernels)
-    manifest = msgspec.structs.replace(
-        _manifest(model_graphs, graphs, precision, report), shortlist=shortlist, plan=plan
-    )
+    manifest = msgspec.structs.replace(_manifest(model_graphs, graphs, precision, report), plan=plan)
     for name in {manifest.tokenizers.source, manifest.tokenizers.target}:
         shutil.copyfile(model_graphs.run.path / name, folder / name)
     return write_manifest(folder, manifest)
@@ -328,12 +327,25 @@ def _examples(
     progress(EXAMPLES, 0.6)
     if shortlist is None:
         return golden, None
-    with Translator.open(translator.bundle.path, engine="onnxruntime") as listing:
-        golden = msgspec.structs.replace(golden, listed=listed_cases(golden, listing))
-        return golden, measure(shortlist, translator, listing)
+    open_kernels = partial(Translator.open, translator.bundle, engine="kernels")
+    with open_kernels(shortlist=False) as whole, open_kernels() as restricted:
+        golden = msgspec.structs.replace(golden, listed=listed_cases(golden, restricted))
+        return golden, measure(shortlist, whole, restricted)
 
 
-def _with_checked_plan(manifest: Manifest, translator: Translator, golden: Golden) -> Manifest:
+def _require_no_shortlist(model_graphs: ModelGraphs, problem: str) -> None:
+    """Refuse a shortlist where the kernels cannot be used.
+
+    Raises:
+        ExportError: there is one.
+    """
+    if model_graphs.shortlist is not None:
+        raise ExportError(f"A shortlist restricts searches on the kernels only, but {problem}; leave out --shortlist.")
+
+
+def _with_checked_plan(
+    model_graphs: ModelGraphs, manifest: Manifest, translator: Translator, golden: Golden
+) -> Manifest:
     """Leave the plan out of a manifest, with the reason, unless the kernels compute what the graphs do."""
     if manifest.plan is None:
         return manifest
@@ -345,17 +357,26 @@ def _with_checked_plan(manifest: Manifest, translator: Translator, golden: Golde
         problems = [str(error)]
     if not problems:
         return manifest
+    _require_no_shortlist(model_graphs, "; ".join(problems))
     report = msgspec.structs.replace(manifest.report, kernels="; ".join(problems))
     return msgspec.structs.replace(manifest, plan=None, report=report)
 
 
-def _with_inner(model_graphs: ModelGraphs, translator: Translator, golden: Golden, precision: Precision) -> Golden:
-    """Add the inner tensors of the graphs to a golden file."""
-    model, pairs, special = model_graphs.model, model_graphs.pairs, model_graphs.special
+def _layers(
+    model_graphs: ModelGraphs, translator: Translator, golden: Golden, precision: Precision
+) -> tuple[LayerOutput, ...]:
+    """Measure the error of each layer's output on the golden examples."""
+    model, pairs, start = model_graphs.model, model_graphs.pairs, model_graphs.special.start
     middle = pairs[len(pairs) // 2]
-    fed = Trace(source=tuple(middle.source), target=(*special.start, *middle.target)[:MATCHED_STEPS])
-    modules = match_modules(model, model_graphs.optimized(precision).graphs, model_graphs.traced.table, special, fed)
-    return record_inner(model, translator.bundle, golden, modules, translator.session.device)
+    fed = ForcedSentence(tuple(middle.source), (*start, *middle.target)[:MATCHED_STEPS])
+    modules = match_modules(
+        model, model_graphs.optimized(precision).graphs, model_graphs.traced.table, model_graphs.special, fed
+    )
+    steps = min(MEASURED_STEPS, translator.session.max_target_length)
+    sentences = [
+        ForcedSentence(case.source, (*start, *case.ids)[:steps]) for case in golden.cases if case.beam_size == 1
+    ]
+    return layer_outputs(model, translator.bundle, sentences, modules, translator.session.device)
 
 
 def golden_texts(pairs: Sequence[SamplePair]) -> list[str]:
@@ -389,7 +410,6 @@ def _manifest(model_graphs: ModelGraphs, graphs: Graphs, precision: Precision, r
         generation=run.info.generation,
         text=run.info.text,
         opsets={domain: number for graph in graphs.values() for domain, number in graph.opset_imports.items()},
-        min_onnxruntime=traits.min_onnxruntime,
         files={},
         provenance=_provenance(run),
         report=report,

@@ -28,13 +28,14 @@ from edgeformer_export.writer import ExportError, atomic_folder, require_free
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.provenance import Origin
 from edgeformer_runtime.bundle.text_format import matching_code
+from edgeformer_runtime.check.golden import check_golden
+from edgeformer_runtime.check.memory import peak_memory_mb
+from edgeformer_runtime.engines.base import kernels_problem
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.files import locked_folder, staged_folder
 from edgeformer_runtime.models import model as workspace
 from edgeformer_runtime.models.names import model_folders, named_models, user_folder
-from edgeformer_runtime.precision import PRECISIONS, Precision
-from edgeformer_runtime.selfcheck.golden import check_golden
-from edgeformer_runtime.selfcheck.memory import peak_memory_mb
+from edgeformer_runtime.precision import Precision
 from edgeformer_runtime.translator import Translator
 
 SENTENCES = 20
@@ -174,7 +175,7 @@ def _require_free(path: Path, *, overwrite: bool) -> None:
 def _exported(work: Path, run: Run, wanted: Wanted, progress: StageProgress) -> Path:
     """Export the bundle, unless that is done, and verify it."""
     precision, shortlists = wanted.precision or "int8", wanted.shortlists
-    if not shortlists and (run.path / SHORTLIST_FILE).is_file() and PRECISIONS[precision].optimized_for != "cuda":
+    if not shortlists and precision == "int8" and (run.path / SHORTLIST_FILE).is_file() and not kernels_problem():
         shortlists = [IMPORTED]
     bundle = work / _digest(precision, shortlists, [_stamp(Path(file)) for file in shortlists], wanted.force)
     if not bundle.exists():

@@ -26,7 +26,6 @@ from edgeformer_export.quantize.rounding import BlockRounding
 from edgeformer_export.quantize.static import activations, projection_digests
 from edgeformer_export.quantize.strategies import STRATEGIES, GraphFacts
 from edgeformer_export.sample import sample_pairs, spread
-from edgeformer_export.shortlist.graphs import weight_graph
 from edgeformer_export.stages import CALIBRATE, CHECK, OPTIMIZE, TRACE, WEIGH, StageProgress, silent
 from edgeformer_export.tracing.mistakes import unsupported
 from edgeformer_export.tracing.to_onnx import Graphs, Traced, to_onnx
@@ -61,7 +60,7 @@ class ModelGraphs:
         run: an opened run folder.
         target: which operators may be used.
         for_cuda: trace for CUDA in half precision.
-        shortlist: target tokens by source token; adds the graph that reads their weights.
+        shortlist: target tokens by source token, written into bundles.
         progress: called during the work.
 
     Raises:
@@ -149,9 +148,6 @@ class ModelGraphs:
         merge = MergeLinears(self._given_activation) if self.run.info.quantization else None
         chosen = partial(optimizations, target=self.target, in_blocks=in_blocks, for_cuda=self._for_cuda, merge=merge)
         graphs, passes = optimized_graphs(copies(self.traced.graphs), chosen, partial(self._progress, OPTIMIZE))
-        if self.shortlist is not None:
-            graphs[contract.SHORTLIST_WEIGHT_FILE] = weight_graph(graphs[contract.DECODER_FILE])
-            passes = {**passes, contract.SHORTLIST_WEIGHT_FILE: ()}
         layers = () if self._for_cuda else tuple(find_layers(self._parameters, graphs))
         return OptimizedGraphs(graphs, passes, layers)
 

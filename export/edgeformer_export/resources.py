@@ -9,8 +9,8 @@ from typing import Literal
 
 from edgeformer.run.folder import Run
 from edgeformer_export.writer import ExportError
+from edgeformer_runtime.check.memory import available_memory
 from edgeformer_runtime.precision import PRECISIONS, Precision
-from edgeformer_runtime.selfcheck.memory import available_memory
 
 PROCESS = 700_000_000
 """Memory of an export of a model without weights, in bytes: libraries, and what tracing needs."""

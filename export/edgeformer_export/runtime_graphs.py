@@ -14,7 +14,7 @@ import onnx
 from onnx import numpy_helper, parser
 
 from edgeformer_runtime.contract import DType
-from edgeformer_runtime.engine.graphs import (
+from edgeformer_runtime.engines.graphs import (
     BEST_TOKENS,
     BEST_TOKENS_CHUNKED,
     BEST_TOKENS_PADDED,

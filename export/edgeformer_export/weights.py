@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from edgeformer_runtime.selfcheck.inner_graphs import InnerGraph
+from edgeformer_export.parity.inner_graphs import InnerGraph
 
 ALIGNMENT = 4096
 """Alignment of large tensors in bytes: the page size, so that they can be memory-mapped in place."""

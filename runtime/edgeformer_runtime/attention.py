@@ -16,7 +16,7 @@ from edgeformer_runtime.decoding.batching import single_row_batches
 from edgeformer_runtime.decoding.forced_steps import check_size, forced_attention, forced_batch
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.session import AttentiveSession, FloatArray, StepSession, longest_target
-from edgeformer_runtime.engine.session import BundleSession
+from edgeformer_runtime.engines.base import BundleSession
 from edgeformer_runtime.source import Source
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translation import TextHypothesis, Translation

@@ -1,21 +1,17 @@
 """The contract between exporter and runtime: tensor names, axes, state kinds, file names.
 
 These strings are spelled out nowhere else in the project. A bundle has two graphs. If its model attends to source
-positions, it has a third graph, which is opened only when attention weights are requested. If it has a shortlist, it
-has two more, of which the second takes the decoder's place in a search::
+positions, it has a third graph, which is opened only when attention weights are requested::
 
     encoder:    source (N, S), source_length (N,)                    -> every constant and recurrent state tensor
     decoder:    token (R,), position (), constants, past.* tensors   -> logits (R, V), present.* tensors
     attention:  the decoder's inputs                                 -> attention (R, S), present.* tensors
-    shortlist_weight:   listed (C,)                                  -> listed_weight (C, D), projection_bias (C,)
-    shortlist_decoder:  the decoder's inputs, listed_weight,
-                        listed_bias (R, C)                           -> logits (R, C), present.* tensors
 
 If caches are written in place, the step graphs have two more inputs: cache_indirection (N, K, T) and beam_width (1,).
 
 Letters: N sentences, K beams, R = N * K decoder rows, S source length, P past length (tokens decoded before this one),
-T capacity of in-place caches, V vocabulary size, C listed tokens, D width of what is projected to logits. Row ``r``
-belongs to sentence ``r // K``. All other axes are plain integers.
+T capacity of in-place caches, V vocabulary size. Row ``r`` belongs to sentence ``r // K``. All other axes are plain
+integers.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ import msgspec
 
 from edgeformer_runtime.limits import MAX_AXES, MAX_AXIS, MAX_STATE_TENSORS, Number, Text
 
-SCHEMA_REVISION = 3
+SCHEMA_REVISION = 4
 """Incremented whenever bundles written by earlier versions can no longer be read."""
 
 MANIFEST_FILE = "manifest.json"
@@ -36,9 +32,7 @@ MANIFEST_HASH_FILE = "manifest.json.sha256"
 ENCODER_FILE = "encoder.onnx"
 DECODER_FILE = "decoder.onnx"
 ATTENTION_FILE = "attention.onnx"
-SHORTLIST_WEIGHT_FILE = "shortlist_weight.onnx"
-SHORTLIST_DECODER_FILE = "shortlist_decoder.onnx"
-GRAPH_FILES = (ENCODER_FILE, DECODER_FILE, ATTENTION_FILE, SHORTLIST_WEIGHT_FILE, SHORTLIST_DECODER_FILE)
+GRAPH_FILES = (ENCODER_FILE, DECODER_FILE, ATTENTION_FILE)
 WEIGHTS_FILE = "weights.bin"
 SHORTLIST_FILE = "shortlist.bin"
 """Lists of target tokens; see :mod:`~edgeformer_runtime.shortlist`."""
@@ -63,16 +57,6 @@ LOGITS = "logits"
 """Decoder output: unnormalized log-probabilities of the next token, ``(R, V)``, float32."""
 ATTENTION = "attention"
 """Attention-graph output: weight of each source position in this step, ``(R, S)``, float32, zero on padding."""
-LISTED = "listed"
-"""Input of the shortlist's weight graph: ids of the target tokens that a batch may use, ``(C,)``, int64."""
-LISTED_WEIGHT = "listed_weight"
-"""Input of the shortlist's decoder: rows of the output projection for the listed tokens, ``(C, D)``, float32."""
-PROJECTION_BIAS = "projection_bias"
-"""Output of the shortlist's weight graph: biases of the listed tokens, ``(C,)``, float32."""
-LISTED_BIAS = "listed_bias"
-"""Input of the shortlist's decoder: biases of the listed tokens, ``-inf`` for those that a row's sentence may not use,
-``(R, C)``, float32."""
-
 CUDA_HEAD_WIDTHS = (32, 64, 128)
 """Head widths for which ONNX Runtime's CUDA provider can write caches in place; the CPU provider has no such limit."""
 
@@ -82,7 +66,6 @@ ROWS = "R"
 SOURCE_AXIS = "S"
 PAST_AXIS = "P"
 CAPACITY_AXIS = "T"
-LISTED_AXIS = "C"
 
 StateKind = Literal["constant", "cache", "recurrent"]
 DType = Literal["float32", "float16", "int32", "int64", "bool"]
@@ -134,18 +117,6 @@ class StateTensor(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     def from_encoder(self) -> bool:
         """Whether the encoder graph outputs the initial value, under the name without prefix."""
         return self.kind != "cache"
-
-
-def listed_state(width: int) -> tuple[StateTensor, ...]:
-    """The constants of the shortlist's decoder besides those of the state table.
-
-    Args:
-        width: D, the width of what is projected to logits.
-    """
-    return (
-        StateTensor(name=LISTED_WEIGHT, kind="constant", dtype="float32", axes=(LISTED_AXIS, width)),
-        StateTensor(name=LISTED_BIAS, kind="constant", dtype="float32", axes=(ROWS, LISTED_AXIS)),
-    )
 
 
 def shape_of(axes: Sequence[str | int], sizes: Mapping[str, int]) -> tuple[int, ...]:

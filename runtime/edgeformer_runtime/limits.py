@@ -35,21 +35,12 @@ MAX_FILE_BYTES = 64 * GIB
 
 # Graphs.
 
-MAX_NODES = 100_000
-"""Nodes of a graph."""
-MAX_TENSORS = 100_000
-"""Constant tensors of a graph."""
+MAX_GRAPH_FIELDS = 1_000_000
+"""Parts of a graph: nodes, with their inputs, outputs and attributes, and constants."""
 MAX_AXES = 16
 """Axes of a tensor."""
 MAX_OPSET = 1000
 """Version of an operator set."""
-MAX_NAME_BYTES = 4096
-"""Length of a name in a graph, in bytes."""
-MAX_INLINE_BYTES = 16 * MIB
-"""Size of a constant tensor that is stored in the graph file."""
-MAX_WEIGHT_READS = 32
-"""Total size of the tensors that a graph reads from the weight file, in multiples of the size of that file. Several
-tensors may read the same bytes."""
 
 # The manifest.
 
@@ -87,13 +78,13 @@ MAX_CHARSMAP_BYTES = 4 * MIB
 """Character rules of a SentencePiece model."""
 MAX_PIECES = 2**20
 """Pieces of a SentencePiece model."""
-MAX_PIECE_BYTES = 2**9
-"""Bytes of a piece in the file of a SentencePiece model."""
+MAX_PIECE = 128
+"""Characters of a piece."""
 
 # Golden examples.
 
 MAX_EXAMPLES = 1000
-"""Examples, and traces of them."""
+"""Examples."""
 
 # Calls.
 

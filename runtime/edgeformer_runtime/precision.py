@@ -7,7 +7,7 @@ The exporter, the runtime, verification, precision selection and help texts read
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Literal
 
@@ -30,14 +30,6 @@ class Tolerances:
     score: float
     """Largest score difference of a golden example. Kernels for other processors add in a different order; where
     activations are quantized, such a difference may move an activation to the next of its 256 levels."""
-    same_kernels: float
-    """Largest relative difference of a traced tensor when the same kernels run as at export. No difference was ever
-    observed, with any number of threads. Where activations are rounded, a different last digit could move an
-    activation to the next level."""
-    other_kernels: float
-    """Largest relative difference of a traced tensor when other kernels run. Between an x86 processor and emulated
-    ARM64 processors, single tensors differed by 3e-6 (fp32), 0.017 (int8) and 0.064 (int4, whose kernels round
-    activations differently)."""
     logits: float
     """Largest difference of a logit from PyTorch's, for logits up to 10; scaled with the largest logit beyond that, as
     rounding errors are. In fp32, the two differ in the order of additions and in the last digits of tanh and exp. In
@@ -83,11 +75,9 @@ class PrecisionTraits:
     """Whether standard ONNX operators suffice (``--target portable``)."""
     operators: tuple[str, ...] = ()
     """Operators that read the decoder's weights with ``--target ort``; empty if no special operators do."""
-    min_onnxruntime: str
-    """Oldest onnxruntime version whose operators support the graphs, ``major.minor``."""
     integer_products: bool = False
     """Whether matrix products multiply 8-bit integers in a way that saturates on some processors and therefore require
-    the engine's exact setting there; see :mod:`~edgeformer_runtime.engine.integer_products`."""
+    the engine's exact setting there; see :mod:`~edgeformer_runtime.engines.onnx_graphs`."""
     row_multiple: int = 1
     """Number of rows that the kernels process together. A leftover row is rounded differently, so the decode loop keeps
     the number of rows a multiple of this."""
@@ -110,8 +100,6 @@ class PrecisionTraits:
 
 _INTEGERS = Tolerances(
     score=5e-2,
-    same_kernels=2e-3,
-    other_kernels=0.04,
     logits=inf,
     attention=inf,
     top1_agreement=0.9,
@@ -120,7 +108,6 @@ _INTEGERS = Tolerances(
     unknown_tensor=0.5,
     matching_tensor=1e-4,
 )
-_BLOCKS = replace(_INTEGERS, other_kernels=0.15)
 
 PRECISIONS: dict[Precision, PrecisionTraits] = {
     "fp32": PrecisionTraits(
@@ -129,12 +116,9 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         devices=("cpu", "cuda"),
         optimized_for="cpu",
         portable=True,
-        min_onnxruntime="1.22",
         encoder="fp32",
         tolerances=Tolerances(
             score=1e-4,
-            same_kernels=1e-4,
-            other_kernels=1e-3,
             logits=1e-4,
             attention=1e-4,
             top1_agreement=0.0,
@@ -151,12 +135,9 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         devices=("cpu", "cuda"),
         optimized_for="cuda",
         portable=True,
-        min_onnxruntime="1.22",
         encoder="fp16",
         tolerances=Tolerances(
             score=2e-2,
-            same_kernels=2e-3,
-            other_kernels=0.04,
             logits=5e-2,
             attention=1e-2,
             top1_agreement=0.0,
@@ -174,7 +155,6 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         optimized_for="cpu",
         portable=True,
         operators=("MatMulIntegerToFloat", "QGemm"),
-        min_onnxruntime="1.22",
         integer_products=True,
         encoder="int8",
         tolerances=_INTEGERS,
@@ -187,10 +167,9 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         optimized_for="cpu",
         portable=False,
         operators=("MatMulNBits", "GatherBlockQuantized"),
-        min_onnxruntime="1.23",
         row_multiple=2,
         encoder="int8",
-        tolerances=_BLOCKS,
+        tolerances=_INTEGERS,
     ),
     "int4": PrecisionTraits(
         purpose="Smallest, and also fastest on CPUs for one row, with 4-bit weights in blocks.",
@@ -200,10 +179,9 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         optimized_for="cpu",
         portable=False,
         operators=("MatMulNBits", "GatherBlockQuantized"),
-        min_onnxruntime="1.23",
         row_multiple=2,
         encoder="int8",
-        tolerances=_BLOCKS,
+        tolerances=_INTEGERS,
     ),
 }
 """All precisions, highest first."""

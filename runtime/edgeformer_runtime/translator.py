@@ -13,13 +13,13 @@ from msgspec.structs import asdict
 from edgeformer_runtime.attention import Attention, attention_of
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.signature import Key
-from edgeformer_runtime.bundle.tokenizer_file import bundle_tokenizers
+from edgeformer_runtime.bundle.tokenizers import bundle_tokenizers
 from edgeformer_runtime.decoding.loop import Counters, decode
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, TokensOrText, changed, check_count
 from edgeformer_runtime.decoding.requests import Cancel, Stop
 from edgeformer_runtime.decoding.session import StepSession
-from edgeformer_runtime.engine.cpus import divide_cpus
-from edgeformer_runtime.engine.session import BundleSession, chosen_engine, open_session
+from edgeformer_runtime.engines.base import BundleSession, chosen_engine, open_session
+from edgeformer_runtime.engines.cpus import divide_cpus
 from edgeformer_runtime.errors import InputError
 from edgeformer_runtime.limits import MAX_OPTION, MAX_THREADS, MAX_WORKERS
 from edgeformer_runtime.models.names import opened_bundle
@@ -111,7 +111,7 @@ class Translator(Generic[SessionT_co]):
             source_language: language to translate from, as a BCP 47 tag or a code of the model; by default, the
                 bundle's.
             target_language: language to translate to.
-            shortlist: restrict searches to the tokens of the bundle's shortlist, if it has one.
+            shortlist: restrict searches on the kernels to the tokens of the bundle's shortlist, if it has one.
             engine: ``onnxruntime``; ``kernels``, which need the package ``edgeformer-kernels``, a CPU and a bundle with
                 a plan; or ``auto`` for the kernels where they can be used.
 

@@ -11,7 +11,7 @@ import pytest
 
 from edgeformer.run.folder import Run
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.selfcheck.golden import read_golden
+from edgeformer_runtime.check.golden import read_golden
 from tests import factory
 from tests.commands import error, succeeded
 from tests.store import COMMITTED

@@ -20,7 +20,7 @@ from edgeformer_bench.peers.own_loop import LoopPeer
 from edgeformer_bench.peers.process import PeerProcess
 from edgeformer_bench.peers.systems import PeerOptions, ours, peer
 from edgeformer_bench.rounds import Contest, Workload
-from edgeformer_runtime.engine.integer_products import products_saturate
+from edgeformer_runtime.engines.onnx_graphs import products_saturate
 from tests import factory
 
 TEXTS = [source for source, _ in factory.PAIRS[::9]]

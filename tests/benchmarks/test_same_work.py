@@ -17,7 +17,7 @@ from edgeformer_bench.peers import worker
 from edgeformer_bench.peers.base import Call, Contender, Engine, Peer, PeerError, Spec
 from edgeformer_bench.peers.ctranslate2 import CTranslate2Peer, environments
 from edgeformer_bench.rounds import Contest, Workload
-from edgeformer_runtime.selfcheck import machine
+from edgeformer_runtime.check import machine
 from tests import factory
 
 

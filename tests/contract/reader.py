@@ -22,8 +22,10 @@ class Reader:
         hashes = {name: entry["sha256"] for name, entry in self.manifest["files"].items()}
         hashes["manifest.json"] = (folder / "manifest.json.sha256").read_text().split()[0]
         damaged = [name for name in hashes if hashlib.sha256((folder / name).read_bytes()).hexdigest() != hashes[name]]
-        if damaged or self.manifest["schema_revision"] != 3:
+        if damaged or self.manifest["schema_revision"] != 4:
             raise ValueError(f"damaged: {damaged}; revision {self.manifest['schema_revision']}")
+
+        self.is_restricted = "shortlist.bin" in hashes
 
     def open(self, name: str) -> ort.InferenceSession:
         options = ort.SessionOptions()
@@ -95,7 +97,7 @@ class State:
     def __init__(self, reader: Reader, sources: list[Ids]) -> None:
         """Encode N sentences, and make the inputs of their first step with one row each."""
         manifest, self.position = reader.manifest, 0
-        self.graph = reader.open("shortlist_decoder.onnx" if manifest.get("shortlist") else "decoder.onnx")
+        self.graph = reader.open("decoder.onnx")
         length, room = np.array([len(source) for source in sources]), manifest["max_target_length"]
         padded = np.array([[*ids] + [manifest["special"]["pad"]] * (length.max() - len(ids)) for ids in sources])
         names = [tensor["name"] for tensor in manifest["state"] if tensor["kind"] != "cache"]
@@ -110,13 +112,7 @@ class State:
             empty = np.zeros([sizes.get(axis, axis) for axis in axes], tensor["dtype"])  # of a cache
             self.values[name] = encoded.get(tensor["name"], empty)
             self.kinds |= {name: "T" if "T" in axes else tensor["kind"]} if axes[0] == "R" else {}
-        self.listed, self.vocab_size = np.arange(manifest["target_vocab_size"]), manifest["target_vocab_size"]
-        if manifest.get("shortlist"):
-            usable, names = reader.usable(sources), ["listed_weight", "projection_bias"]
-            self.listed = np.flatnonzero(usable.any(axis=0))
-            weight, bias = reader.open("shortlist_weight.onnx").run(names, {"listed": self.listed})
-            self.values |= {"listed_weight": weight, "listed_bias": np.where(usable[:, self.listed], bias, -np.inf)}
-            self.kinds["listed_bias"] = "constant"
+        self.usable = reader.usable(sources) if reader.is_restricted else None  # (N, V)
 
     def step(self, token: list[int], live: list[Beam]) -> Array:
         """Let every row continue what its beam says, advance it by a token, ``(R,)``, and return logits, ``(R, V)``."""
@@ -144,7 +140,6 @@ class State:
         self.graph.run_with_iobinding(binding)
         outputs = dict(zip(["logits", *changed], binding.get_outputs(), strict=True))
         self.values |= {name: outputs[name].numpy().copy() for name in changed if self.kinds[name] != "T"}
-        logits = np.full((len(token), self.vocab_size), -np.inf, np.float32)
-        logits[:, self.listed] = outputs["logits"].numpy()
+        logits = outputs["logits"].numpy()
         self.position += 1
-        return logits
+        return logits if self.usable is None else np.where(np.repeat(self.usable, beams, axis=0), logits, -np.inf)

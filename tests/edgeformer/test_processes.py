@@ -9,7 +9,7 @@ import pytest
 
 from edgeformer.errors import TrainingError
 from edgeformer.train.processes import cpu_has_bf16, wait_for_all
-from edgeformer_runtime.engine import cpus
+from edgeformer_runtime.engines import cpus
 
 
 @pytest.mark.parametrize(

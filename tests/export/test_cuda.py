@@ -18,11 +18,11 @@ import pytest
 from edgeformer.model.base import EncoderDecoder
 from edgeformer_export.parity.comparison import compare, compare_logits
 from edgeformer_runtime.bundle.manifest import Target
+from edgeformer_runtime.check.golden import check_golden
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.engine.onnx_session import PROVIDERS
+from edgeformer_runtime.engines.onnx import PROVIDERS
 from edgeformer_runtime.precision import PRECISIONS, Precision
-from edgeformer_runtime.selfcheck.golden import check_golden
 from edgeformer_runtime.translator import Translator
 from tests import commands
 from tests.company import changed_by_company
@@ -89,7 +89,7 @@ def random_sources(lengths: list[int], seed: int = 0) -> list[list[int]]:
 def test_graphs_run_there(case: Opened) -> None:
     for graph in (
         case.cuda.session.onnxruntime._graphs.encoder,
-        case.cuda.session.onnxruntime.step_graph.session,
+        case.cuda.session.onnxruntime._graphs.steps["decoder.onnx"].session,
     ):
         assert graph.get_providers()[0] == PROVIDERS["cuda"]
         assert graph.get_provider_options()[PROVIDERS["cuda"]]["use_tf32"] == "0"

@@ -19,12 +19,12 @@ from edgeformer_export.quantize.static import QuantizeStatic, activations
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.decoding.session import FloatArray
-from edgeformer_runtime.engine import integer_products as onnx_arithmetic
-from edgeformer_runtime.engine import onnx_session
-from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.engines import onnx as onnx_engine
+from edgeformer_runtime.engines import onnx_graphs
+from edgeformer_runtime.engines.onnx import OnnxSession
 from tests.graphs import linear_model
 
-KEY, _ = onnx_arithmetic.EXACT_PRODUCTS
+KEY, _ = onnx_graphs.EXACT_PRODUCTS
 RANGE = QuantizationRange(scale=1 / 255, zero_point=0)
 WIDTH, OUT = 256, 96
 OPERATORS = [
@@ -38,7 +38,7 @@ def options(*, exact: bool) -> ort.SessionOptions:
     made = ort.SessionOptions()
     made.log_severity_level = 3
     if exact:
-        made.add_session_config_entry(*onnx_arithmetic.EXACT_PRODUCTS)
+        made.add_session_config_entry(*onnx_graphs.EXACT_PRODUCTS)
     return made
 
 
@@ -59,7 +59,7 @@ def test_the_largest_numbers_do_not_saturate(
     op: str, target: Target, expected: str, rows: int, exact: bool | None
 ) -> None:
     model, weight = extreme(op, target, expected)
-    is_exact = onnx_arithmetic.products_saturate() if exact is None else exact
+    is_exact = onnx_graphs.products_saturate() if exact is None else exact
     session = ort.InferenceSession(model, options(exact=is_exact), providers=["CPUExecutionProvider"])
     x = np.ones((rows, WIDTH), np.float32)  # 255 each
     np.testing.assert_allclose(session.run(None, {"x": x})[0], x @ weight, rtol=1e-6)
@@ -89,7 +89,7 @@ def test_the_entry_stores_the_weights_of_every_operator_as_uint8(
 def test_an_int8_session_asks_for_exact_products_where_they_saturate(
     small_bundle_int8: Path, monkeypatch: pytest.MonkeyPatch, saturates: bool
 ) -> None:
-    monkeypatch.setattr(onnx_session, "products_saturate", lambda: saturates)
+    monkeypatch.setattr(onnx_engine, "products_saturate", lambda: saturates)
     with mock.patch.object(ort, "InferenceSession", wraps=ort.InferenceSession) as opened:
         OnnxSession(open_bundle(small_bundle_int8))
     for call in opened.call_args_list:
@@ -103,18 +103,18 @@ def test_an_int8_session_asks_for_exact_products_where_they_saturate(
 
 def test_both_kinds_of_kernel_give_the_same_logits(small_bundle_int8: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def logits(saturates: bool) -> FloatArray:
-        monkeypatch.setattr(onnx_session, "products_saturate", lambda: saturates)
+        monkeypatch.setattr(onnx_engine, "products_saturate", lambda: saturates)
         session = OnnxSession(open_bundle(small_bundle_int8), threads=1)
         source, length = np.array([[5, 6, 7, 3], [8, 3, 0, 0]]), np.array([4, 2])
         return session.start(source, length).step(np.array([2, 2]))
 
     # Where products do saturate, the first would be wrong.
-    np.testing.assert_array_equal(logits(onnx_arithmetic.products_saturate()), logits(True))
+    np.testing.assert_array_equal(logits(onnx_graphs.products_saturate()), logits(True))
 
 
 def test_fp32_does_not_ask(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> bool:
         raise AssertionError("asked")
 
-    monkeypatch.setattr(onnx_session, "products_saturate", fail)
+    monkeypatch.setattr(onnx_engine, "products_saturate", fail)
     OnnxSession(open_bundle(small_bundle))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +11,20 @@ from msgspec.structs import replace
 from torch import nn
 
 from edgeformer.run.folder import Run
-from edgeformer_export.parity.locate import locate, torch_deviations, torch_stages
+from edgeformer_export.parity.inner_graphs import PADDING, InnerGraphs
+from edgeformer_export.parity.locate import (
+    ForcedSentence,
+    in_words,
+    locate,
+    modules_of,
+    relative_error,
+    torch_deviations,
+    torch_stages,
+)
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, LOGITS
 from edgeformer_runtime.precision import PRECISIONS
-from edgeformer_runtime.selfcheck.golden import read_golden
-from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs
-from edgeformer_runtime.selfcheck.location import modules_of
-from edgeformer_runtime.selfcheck.trace import PADDING, Trace
 from tests.store import Store
 from tests.variants import VARIANTS, traced_variants
 
@@ -45,34 +51,32 @@ def exported(request: pytest.FixtureRequest, store: Store) -> tuple[str, Run, Pa
 def test_parts_are_found_in_the_graphs_with_the_error_of_each(exported: tuple[str, Run, Path]) -> None:
     variant, _, path = exported
     bundle = open_bundle(path)
-    golden = read_golden(bundle)
-    modules = modules_of(golden.tensors)
+    layers = bundle.manifest.report.layers
+    modules = modules_of(layers)
     for file, wanted in zip((ENCODER_FILE, DECODER_FILE), PARTS[variant], strict=True):
         found = list(modules[file].values())
         assert wanted <= set(found)
         assert len(set(found)) == len(found)
-    assert all(1e-6 <= tensor.error < 1e-4 for tensor in golden.tensors)
-    outputs = {(tensor.file, tensor.tensor) for tensor in golden.tensors if tensor.module is None}
+    assert all(1e-6 <= tensor.error < 1e-4 for tensor in layers)
+    outputs = {(tensor.file, tensor.tensor) for tensor in layers if tensor.module is None}
     table = bundle.manifest.state
     assert {(ENCODER_FILE, tensor.name) for tensor in table if tensor.from_encoder} <= outputs
     assert {(DECODER_FILE, tensor.output_name) for tensor in table if tensor.kind == "recurrent"} <= outputs
     assert (DECODER_FILE, LOGITS) in outputs
-    assert golden.inner is not None
-    assert len(golden.inner.stages) == 1 + len(golden.inner.target)
 
 
 def test_a_sound_bundle_differs_nowhere_and_a_changed_model_in_its_part(exported: tuple[str, Run, Path]) -> None:
     variant, run, path = exported
     bundle, model = open_bundle(path), run.load_model()
-    golden, source, target = read_golden(bundle), (20, 30, 40, 50, 3), (2, 21, 31)
-    assert locate(model, bundle, golden, "cpu", source, target) is None
+    sentence = ForcedSentence((20, 30, 40, 50, 3), (2, 21, 31))
+    assert locate(model, bundle, "cpu", sentence) is None
     for number, part in enumerate(sorted(PARTS[variant][1])):
         model = run.load_model()
         module = model.get_submodule(part)
         if list(module.children()):  # of which some belong to the encoder
             continue
         next(module.parameters()).data *= 1.5
-        first = locate(model, bundle, golden, "cpu", source, target)
+        first = locate(model, bundle, "cpu", sentence)
         assert first is not None, number
         assert first.module is not None
         assert first.module.startswith(part)
@@ -83,10 +87,12 @@ def test_a_sound_bundle_differs_nowhere_and_a_changed_model_in_its_part(exported
 def test_without_known_parts_the_graph_and_its_tensor_are_named(exported: tuple[str, Run, Path]) -> None:
     _, run, path = exported
     bundle, model = open_bundle(path), run.load_model()
-    golden = read_golden(bundle)
+    manifest = bundle.manifest
     next(iter(model.source_embedding.parameters())).data.mul_(1.5)  # type: ignore[union-attr]
-    for parts in ((), tuple(tensor for tensor in golden.tensors if tensor.module is None)):
-        first = locate(model, bundle, replace(golden, tensors=parts), "cpu", (20, 30, 40, 3), (2, 21))
+    for layers in ((), tuple(layer for layer in manifest.report.layers if layer.module is None)):
+        changed = replace(manifest, report=replace(manifest.report, layers=layers))
+        sentence = ForcedSentence((20, 30, 40, 3), (2, 21))
+        first = locate(model, dataclasses.replace(bundle, manifest=changed), "cpu", sentence)
         assert first is not None
         assert first.module is None
         assert first.part.startswith("the encoder's `")
@@ -109,10 +115,24 @@ def test_what_torch_computes_is_told_part_by_part(store: Store) -> None:
 @pytest.mark.slow
 def test_a_source_may_be_padded_to_the_width_of_a_layer(store: Store) -> None:
     model, bundle = store.run("lstm_dot").load_model(), open_bundle(store.bundle("lstm_dot"))
-    modules = modules_of(read_golden(bundle).tensors)
+    modules = modules_of(bundle.manifest.report.layers)
     inner = InnerGraphs.of_bundle(bundle, {file: list(names) for file, names in modules.items()})
     length = VARIANTS["lstm_dot"]["hidden_size"] - PADDING
-    trace = Trace(source=(*range(4, 3 + length), 3), target=(2, 5, 6))
-    found = list(torch_deviations(model, inner, bundle.manifest.special, trace, modules))
+    sentence = ForcedSentence((*range(4, 3 + length), 3), (2, 5, 6))
+    found = list(torch_deviations(model, inner, bundle.manifest.special, sentence, modules))
     assert len(found) > 10
     assert max(deviation.difference for deviation in found) < 1e-4
+
+
+def test_the_difference_of_tensors_is_relative_and_infinite_if_one_is_not_finite() -> None:
+    expected = np.array([[3.0, 4.0]])
+    assert relative_error(expected, expected) == 0
+    assert relative_error(np.array([3.0, 4.5]), expected) == pytest.approx(0.1)
+    assert relative_error(np.array([3.0, np.nan]), expected) == np.inf
+    assert relative_error(expected, np.zeros(2)) == np.inf
+    assert relative_error(np.zeros(2), np.zeros(2)) == 0
+
+
+def test_paths_of_modules_are_told_in_words() -> None:
+    assert in_words("encoder_layers.0.feed_forward.3") == "encoder layer 1, feed-forward"
+    assert in_words("decoder_layers.11.cross_attention.key") == "decoder layer 12, cross attention, key"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 
 from edgeformer_export.runtime_graphs import runtime_graphs
-from edgeformer_runtime.engine.graphs import FOLDER
+from edgeformer_runtime.engines.graphs import FOLDER
 
 
 def test_committed_graphs_are_what_the_script_makes() -> None:

@@ -15,7 +15,7 @@ from edgeformer.run.info import RunInfo
 from edgeformer.run.weights import save_weights
 from edgeformer_export.export import export_run
 from edgeformer_export.model_graphs import ModelGraphs
-from edgeformer_runtime.selfcheck.golden import check_golden
+from edgeformer_runtime.check.golden import check_golden
 from edgeformer_runtime.translator import Translator
 from tests.factory import PAIRS, small_recipe, teach
 from tests.store import CPU_PRECISIONS

@@ -27,8 +27,7 @@ from edgeformer.run.folder import Run
 from edgeformer_export.export import export_run
 from edgeformer_runtime import Translation, Translator
 from edgeformer_runtime.decoding.forced_steps import forced_batch, forced_steps
-from edgeformer_runtime.engine import onnx_session
-from edgeformer_runtime.engine.integer_products import products_saturate
+from edgeformer_runtime.engines.onnx_graphs import products_saturate
 from tests.importers.bergamot_models import bergamot_files, binary_model, is_quantized
 from tests.importers.marian_models import MARIAN, expected
 
@@ -122,7 +121,7 @@ def test_translations_are_those_of_the_engine_of_firefox(
     if not products_saturate():
         pytest.skip(UNLIKE)
     # That engine's sums of products saturate. Ours do not, unless they are told to.
-    monkeypatch.setattr(onnx_session, "products_saturate", lambda: False)
+    monkeypatch.setattr(onnx_engine, "products_saturate", lambda: False)
     vocabulary = (folder / "vocab.enfr.spm").read_bytes()
     model = next(folder.glob("model*")).read_bytes()
     theirs = fxtranslate.Translator(model=model, src_vocab=vocabulary, trg_vocab=vocabulary)

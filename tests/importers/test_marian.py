@@ -17,7 +17,7 @@ import yaml
 from click.testing import CliRunner
 
 from edgeformer.cli import main
-from edgeformer.errors import ImporterError
+from edgeformer.errors import CheckpointError, ImporterError
 from edgeformer.importers.archive import read_npz
 from edgeformer.importers.layout import halves
 from edgeformer.importers.marian.importer import read_marian
@@ -100,6 +100,13 @@ def test_the_run_says_where_it_comes_from(marian_run: Run) -> None:
     assert Run.open(marian_run.path).load_model().source_vocab_size == marian_run.source_tokenizer.vocab_size
 
 
+def test_runs_of_earlier_versions_are_refused(marian_run: Run, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(marian_run.path, tmp_path / "run"))
+    (run / "tokenizer.json").rename(run / "tokenizer.spm")
+    with pytest.raises(CheckpointError, match="of an earlier version; import its model again"):
+        Run.open(run)
+
+
 @pytest.mark.parametrize("error", [OSError("full"), KeyboardInterrupt()])
 def test_a_run_has_its_name_when_it_is_complete(
     error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -115,7 +122,7 @@ def test_a_run_has_its_name_when_it_is_complete(
     monkeypatch.setattr("edgeformer.importers.run_folder.save_weights", save)
     with pytest.raises(type(error)):
         write_run(found.model, out, found.origin, text=["Tom is here."])
-    files = ["checkpoints", "recipe.json", "run.json", "sample.tsv", "tokenizer.spm"]
+    files = ["checkpoints", "recipe.json", "run.json", "sample.tsv", "tokenizer.json"]
     assert seen == [("model.safetensors", False, files)]
     assert list(tmp_path.iterdir()) == []
 

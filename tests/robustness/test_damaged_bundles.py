@@ -29,11 +29,11 @@ from edgeformer_runtime.attention import Attention
 from edgeformer_runtime.bundle.manifest import decode_manifest
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.signature import sign_manifest
+from edgeformer_runtime.check.golden import check_golden, read_golden
 from edgeformer_runtime.contract import GOLDEN_FILE, MANIFEST_FILE, MANIFEST_HASH_FILE, SIGNATURE_FILE
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.limits import MIB
 from edgeformer_runtime.precision import Precision
-from edgeformer_runtime.selfcheck.golden import check_golden, read_golden
 from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import Translator
 from tests.amounts import cases

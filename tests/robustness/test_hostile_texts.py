@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from edgeformer_runtime.engine.session import BundleSession
+from edgeformer_runtime.engines.base import BundleSession
 from edgeformer_runtime.limits import MAX_TEXT_CHARACTERS
 from edgeformer_runtime.translator import Translator
 from tests.amounts import cases

@@ -5,24 +5,20 @@ They replace the fixtures of the same names in ``tests/conftest.py``, which expo
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from edgeformer_runtime.precision import Precision
 from edgeformer_runtime.translator import Translator
-from tests.bundles import recorded_here
 from tests.store import COMMITTED, CPU_PRECISIONS, Store
 
 
 @pytest.fixture(scope="session")
-def small_bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[Precision, Path]:
-    """A small Transformer, partially trained on a toy language, in every precision supported on CPUs; with traces of
-    this machine's kernels, as they would be after an export on it. Do not modify the bundles."""
-    folder = tmp_path_factory.mktemp("committed") / "bundles"
-    shutil.copytree(COMMITTED, folder)
-    return {precision: recorded_here(folder / precision) for precision in CPU_PRECISIONS}
+def small_bundles() -> dict[Precision, Path]:
+    """A small Transformer, partially trained on a toy language, in every precision supported on CPUs. Do not modify the
+    bundles."""
+    return {precision: COMMITTED / precision for precision in CPU_PRECISIONS}
 
 
 @pytest.fixture(scope="session")

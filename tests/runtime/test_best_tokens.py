@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from edgeformer_runtime.decoding.best_tokens import best_tokens, log_sum_exp, most_probable
 from edgeformer_runtime.decoding.session import BestTokens, FloatArray
-from edgeformer_runtime.engine import onnx_best_tokens
-from edgeformer_runtime.engine.onnx_best_tokens import BestTokensGraphs, OnnxBestTokens, chunking
+from edgeformer_runtime.engines import best_tokens as engine_best_tokens
+from edgeformer_runtime.engines.best_tokens import BestTokensGraphs, OnnxBestTokens, chunking
 from tests.amounts import combinations, examples
 
 WIDTHS = [1, 2, 5, 6, 31, 32, 33, 63, 64, 65, 127, 128, 320, 1023, 1024, 1025, 2048, 4093, 4096, 4097, 6000]
@@ -45,7 +45,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[OnnxBestTokens]:
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(onnx_best_tokens, "WHOLE", 0 if request.param == "chunks" else 10**6)
+        patch.setattr(engine_best_tokens, "WHOLE", 0 if request.param == "chunks" else 10**6)
         yield OnnxBestTokens(BestTokensGraphs(options))
 
 
@@ -142,7 +142,7 @@ def test_blocks_of_rows_give_what_all_together_give(
     logits = random.normal(size=(sentences * 3, 500)).astype(np.float32)
     log_probability = -random.random((sentences, 3))
     whole = engine(logits, log_probability, 6)
-    monkeypatch.setattr(onnx_best_tokens, "CACHED", block * logits[0].size + 1)
+    monkeypatch.setattr(engine_best_tokens, "CACHED", block * logits[0].size + 1)
     for part, reference in zip(whole, engine(logits.copy(), log_probability, 6), strict=True):
         assert np.array_equal(part, reference)
 

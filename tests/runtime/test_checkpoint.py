@@ -7,9 +7,9 @@ from importlib.metadata import EntryPoint, EntryPoints
 
 import pytest
 
+from edgeformer_runtime.check import checkpoint
+from edgeformer_runtime.check.checkpoint import VERIFIERS, installed_verifier
 from edgeformer_runtime.errors import ConfigError
-from edgeformer_runtime.selfcheck import checkpoint
-from edgeformer_runtime.selfcheck.checkpoint import VERIFIERS, installed_verifier
 
 
 def install(monkeypatch: pytest.MonkeyPatch, *values: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
-from typing import get_args
 
 import msgspec
 import pytest
@@ -16,7 +15,7 @@ from tests.bundles import copy_of, edit_manifest
 from tests.commands import error, run
 
 
-@pytest.mark.parametrize("precision", [name for name in get_args(Precision) if name != "fp16"])
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_json_is_the_manifest(small_bundles: dict[Precision, Path], precision: Precision) -> None:
     bundle = small_bundles[precision]
     result = run("inspect", bundle, "--json")
@@ -26,7 +25,7 @@ def test_json_is_the_manifest(small_bundles: dict[Precision, Path], precision: P
     assert manifest.precision["decoder.onnx"] == precision
 
 
-@pytest.mark.parametrize("precision", [name for name in get_args(Precision) if name != "fp16"])
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_tables_show_files_operators_and_state(small_bundles: dict[Precision, Path], precision: Precision) -> None:
     bundle = small_bundles[precision]
     result = run("inspect", bundle)

@@ -20,7 +20,7 @@ from tests.test_architecture import MODULES, ROOT, TREES, imports_of
 TRAINING = {"torch", "onnx", "onnxscript", "onnx_ir", "onnxsim", "babel", "lightning_fabric", "sacrebleu"}
 SERVER = {"h11", "markdown_it", "starlette", "uvicorn", "prometheus_client"}
 OPTIONAL = {
-    "engine/kernel_session.py": {"edgeformer_kernels"},
+    "engines/kernels.py": {"edgeformer_kernels"},
     "distributed/ray_workers.py": {"ray"},
     "tokenizer/sentencepiece.py": {"sentencepiece"},
     "text/segmentation.py": {"sentencex"},

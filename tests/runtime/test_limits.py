@@ -8,7 +8,6 @@ from pathlib import Path
 from threading import get_ident
 from typing import Any
 
-import numpy as np
 import pytest
 
 from edgeformer_runtime.attention import attention_weights
@@ -17,7 +16,7 @@ from edgeformer_runtime.decoding.forced_steps import score_batches
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.session import IntArray
-from edgeformer_runtime.engine.onnx_session import OnnxSession
+from edgeformer_runtime.engines.onnx import OnnxSession
 from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.limits import MAX_DECODING_BYTES, MAX_TEXT_CHARACTERS
 from edgeformer_runtime.translator import Translator
@@ -110,17 +109,6 @@ def test_given_targets_that_do_not_fit_are_refused_before_any_work(ask: Callable
     assert not session.threads
     session.row_bytes = MAX_DECODING_BYTES // 9
     assert next(score_batches(session, [(source, target)]))
-
-
-def test_the_estimate_is_the_states_size(small_bundle: Path) -> None:
-    """After as many steps as possible, with old and new buffers counted."""
-    session = OnnxSession(open_bundle(small_bundle), threads=1)
-    state = session.start(np.full((2, 5), 7), np.full(2, 5))
-    state.select(np.repeat(np.arange(2), 3), None)
-    for _ in range(session.max_target_length):
-        state.step(np.full(6, 7))
-    logits = 6 * session.bundle.manifest.target_vocab_size * 4
-    assert session.batch_bytes(2, 6, 5, session.max_target_length) == 2 * (state.nbytes + logits)
 
 
 def test_a_state_table_that_would_not_fit_is_refused(small_bundle: Path, tmp_path: Path) -> None:

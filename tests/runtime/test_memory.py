@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from edgeformer_runtime.selfcheck import memory
-from edgeformer_runtime.selfcheck.memory import available_memory, peak_memory_mb
+from edgeformer_runtime.check import memory
+from edgeformer_runtime.check.memory import available_memory, peak_memory_mb
 
 MEMINFO = (
     "MemTotal:       24684084 kB\nMemAvailable:   16000000 kB\nSwapFree:        1000000 kB\nHugePages_Total:   0\n"

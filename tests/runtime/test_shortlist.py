@@ -17,7 +17,7 @@ from edgeformer_runtime.shortlist import MULTIPLE, Shortlist, read_shortlist
 from tests.amounts import examples
 from tests.toy import Ids, ToySession, ToyState
 
-FEW = examples(20, 60, derandomize=True)
+FEW = examples(10, 60, derandomize=True)
 
 
 @st.composite
@@ -66,7 +66,7 @@ def test_a_shortlist_is_read_as_it_was_written(shortlist: Shortlist) -> None:
         read_shortlist(shortlist.to_bytes(), sizes[0] + 1, sizes[1])
 
 
-@examples(100, 300, derandomize=True)
+@examples(30, 300, derandomize=True)
 @given(shortlists(), st.data())
 def test_damaged_lists_are_refused_or_are_lists(shortlist: Shortlist, data: st.DataObject) -> None:
     content = bytearray(shortlist.to_bytes())
@@ -154,7 +154,7 @@ def searches(draw: st.DrawFn) -> DecodeOptions:
     return options
 
 
-@examples(40, 150, derandomize=True)
+@examples(20, 150, derandomize=True)
 @given(
     seed=st.integers(0, 10**6),
     vocab_size=st.integers(8, 40),

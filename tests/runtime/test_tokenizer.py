@@ -132,12 +132,11 @@ def test_tokens_spell_the_text(tokenizer: Tokenizer) -> None:
             tokenizer.tokens([index])
 
 
-def test_padding_and_truncation_of_the_file_are_off(tmp_path: Path) -> None:
+def test_padding_and_truncation_of_the_library_are_off() -> None:
     library = library_tokenizer()
     library.enable_padding(length=9)
     library.enable_truncation(2)
-    library.save(str(tmp_path / "tokenizer.json"))
-    tokenizer = Tokenizer.from_file(tmp_path / "tokenizer.json")
+    tokenizer = Tokenizer(library)
     assert tokenizer.decode(tokenizer.encode("one two three")) == "one two three"
     assert tokenizer.pad_id not in tokenizer.encode("o")
 

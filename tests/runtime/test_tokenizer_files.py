@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from edgeformer.config import TokenizerConfig
 from edgeformer.data.vocabulary import train_tokenizer
-from edgeformer_runtime.bundle.tokenizer_file import checked_tokenizer
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizer.tokenizer_file import read_tokenizer_file
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, rehash
 from tests.commands import problems
@@ -38,11 +38,7 @@ def trained(**settings: Any) -> Tree:
 @pytest.mark.parametrize("more", [{}, {"split_digits": True, "lowercase": True}], ids=["plain", "digits-lowercase"])
 def test_every_tokenizer_that_is_trained_is_allowed_and_unchanged(kind: str, split: str, more: Tree) -> None:
     tree = trained(kind=kind, split=split, **more)
-    content = checked_tokenizer(json.dumps(tree).encode())
-    assert json.loads(content) == tree
-    before, after = (Tokenizer.from_content(text, "t.json") for text in (json.dumps(tree), content))
-    assert before.encode_batch(TEXTS) == after.encode_batch(TEXTS)
-    assert before.vocabulary_sha256 == after.vocabulary_sha256
+    assert json.loads(msgspec.json.encode(read_tokenizer_file(json.dumps(tree)))) == tree
 
 
 REPLACE = {"type": "Replace", "pattern": {"String": "a"}, "content": "b" * 2**20}
@@ -53,7 +49,7 @@ REGEX = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated"
     ("change", "words"),
     [
         (lambda tree: tree.update(normalizer=REPLACE), "Invalid value 'Replace' - at `$.normalizer.type`"),
-        (lambda tree: tree.update(normalizer={"type": "Prepend", "prepend": "b" * 65}), "`str` of length <= 64"),
+        (lambda tree: tree.update(normalizer={"type": "Prepend", "prepend": "b" * 65}), "Invalid enum value 'bbb"),
         (
             lambda tree: tree.update(normalizer={"type": "Sequence", "normalizers": [REPLACE]}),
             "Invalid value 'Replace' - at `$.normalizer.normalizers[0].type`",
@@ -65,11 +61,11 @@ REGEX = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated"
             "Invalid value 'Sequence'",
         ),
         (
-            lambda tree: tree.update(normalizer={"type": "Sequence", "normalizers": [{"type": "NFKD"}] * 17}),
+            lambda tree: tree.update(normalizer={"type": "Sequence", "normalizers": [{"type": "Lowercase"}] * 17}),
             "`array` of length <= 16",
         ),
-        (lambda tree: tree.update(pre_tokenizer=REGEX), "an unknown regular expression"),
-        (lambda tree: tree["pre_tokenizer"]["pretokenizers"].append(REGEX), "an unknown regular expression"),
+        (lambda tree: tree.update(pre_tokenizer=REGEX), "Invalid enum value '(a+)+$'"),
+        (lambda tree: tree["pre_tokenizer"]["pretokenizers"].append(REGEX), "Invalid enum value '(a+)+$'"),
         (lambda tree: tree["model"].update(dropout=0.5), "at `$.model.dropout`"),
         (lambda tree: tree["model"].update(type="WordPiece"), "at `$.model.type`"),
         (lambda tree: tree["model"].update(surprise=1), "surprise"),
@@ -89,7 +85,7 @@ def test_what_could_run_without_bound_is_refused(
     tree = json.loads((bundle / "tokenizer.json").read_bytes())
     change(tree)
     (bundle / "tokenizer.json").write_text(json.dumps(tree), encoding="utf-8")
-    with pytest.raises(BundleError, match=r"tokenizer `tokenizer\.json` is damaged, or has a part") as caught:
+    with pytest.raises(BundleError, match=r"Tokenizer file `.*tokenizer\.json` is damaged, or has a part") as caught:
         Translator.open(rehash(bundle), threads=1)
     assert words in str(caught.value)
 
@@ -100,15 +96,15 @@ def test_a_key_that_is_there_twice_hides_nothing() -> None:
     assert '"normalizer": null' in content
     twice = content.replace('"normalizer": null', f'"normalizer": {json.dumps(REPLACE)}, "normalizer": null')
     with pytest.raises(msgspec.ValidationError, match="Replace"):
-        checked_tokenizer(twice.encode())
+        read_tokenizer_file(twice)
     other = content.replace('"normalizer": null', '"normalizer": {"type": "Lowercase"}, "normalizer": null')
-    assert checked_tokenizer(other.encode()).count("normalizer") == 1
+    assert msgspec.json.encode(read_tokenizer_file(other)).count(b"normalizer") == 1
 
 
 def test_a_word_level_vocabulary_without_its_unknown_token_is_an_error() -> None:
     tree = trained(kind="word")
     tree["model"]["unk_token"] = "[unknown]"
-    tokenizer = Tokenizer.from_content(checked_tokenizer(json.dumps(tree).encode()), "t.json")
+    tokenizer = Tokenizer.from_content(json.dumps(tree), "t.json")
     with pytest.raises(BundleError, match="The tokenizer cannot encode a text: WordLevel error"):
         tokenizer.encode("unseen")
 
@@ -131,6 +127,6 @@ def test_a_permuted_vocabulary_is_found_by_verify(small_bundle: Path, tmp_path: 
 def test_mutated_tokenizers_are_refused_or_can_be_used(kind: str, changes: list[tuple[int, str, Any]]) -> None:
     data = json.dumps(mutated(trained(kind=kind, lowercase=True), changes)).encode("utf-8", "surrogatepass")
     with contextlib.suppress(BundleError, ValueError, msgspec.DecodeError, RecursionError):
-        tokenizer = Tokenizer.from_content(checked_tokenizer(data), "t.json")
+        tokenizer = Tokenizer.from_content(data, "t.json")
         for ids in tokenizer.encode_batch(TEXTS):
             tokenizer.decode(ids)

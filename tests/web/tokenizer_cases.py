@@ -5,15 +5,14 @@ Usage: ``python -m tests.web.tokenizer_cases``, from the root of the repository,
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
 from edgeformer_runtime.bundle.text_format import TextFormat
-from edgeformer_runtime.bundle.tokenizer_file import checked_tokenizer
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.tokenizer.segmenter import Span
-from edgeformer_runtime.tokenizer.sentencepiece_file import SUFFIX, with_vocabulary
 from tests import spm
 from tests.conftest import ROOT
 from tests.web.rules import as_lines
@@ -32,14 +31,13 @@ LINES = [
 ]
 SPECIAL = {"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3, "vocab_size": 400, "hard_vocab_limit": False}
 OWN = {
-    "bpe.spm": {"model_type": "bpe", "byte_fallback": True, "user_defined_symbols": ["<sep>", "an", "ana"]},
-    "suffix.spm": {"treat_whitespace_as_suffix": True, "user_defined_symbols": ["<sep>", "an", "é"]},
-    "spaces.spm": {"model_type": "bpe", "remove_extra_whitespaces": False, "add_dummy_prefix": False},
+    "bpe": {"model_type": "bpe", "byte_fallback": True, "user_defined_symbols": ["<sep>", "an", "ana"]},
+    "suffix": {"treat_whitespace_as_suffix": True, "user_defined_symbols": ["<sep>", "an", "é"]},
+    "spaces": {"model_type": "bpe", "remove_extra_whitespaces": False, "add_dummy_prefix": False},
 }
 """Settings of small models, without character rules, which are large."""
 PATHS = (
-    *(f"tests/web/cases/{name}" for name in (*OWN, "vocabulary.spm", "word.json", "unigram.json")),
-    "tests/importers/marian/ssru/vocab.spm",
+    *(f"tests/web/cases/{name}.json" for name in (*OWN, "vocabulary", "word", "unigram", "nmt_nfkc")),
     "tests/runtime/bundles/int8/tokenizer.json",
     "models/en-fr/tokenizer.json",
 )
@@ -47,15 +45,13 @@ PATHS = (
 
 
 def tokenizer(path: str) -> Tokenizer:
-    """Read a file as bundles are."""
-    data = (ROOT / path).read_bytes()
-    content = data if path.endswith(SUFFIX) else checked_tokenizer(data)
-    return Tokenizer.from_content(content, path, text_format(path))
+    """Read a file as those of bundles."""
+    return Tokenizer.from_file(ROOT / path, text_format(path))
 
 
 def text_format(path: str) -> TextFormat:
     """Names of the special tokens of a file."""
-    if "marian" in path:
+    if "nmt_nfkc" in path:
         return TextFormat(pad="</s>", bos="</s>", suppress=("<unk>",))
     return TextFormat()
 
@@ -101,22 +97,29 @@ def content() -> str:
 
 
 def make_models() -> None:
-    """Train the small models of :data:`OWN` and those that are not SentencePiece's, where they are missing."""
+    """Train the small models of :data:`OWN` and those that are not SentencePiece's, where they are missing, and convert
+    one of Marian, which has SentencePiece's usual rules for characters."""
     from edgeformer.config import TokenizerConfig
     from edgeformer.data.vocabulary import train_tokenizer
 
     text = [*spm.lines(60)[::2], *LINES[-6:]] * 2
     for name, settings in OWN.items():
-        if not (FOLDER / name).exists():
+        if not (FOLDER / f"{name}.json").exists():
             own = spm.train(text, normalization_rule_name="identity", **{**SPECIAL, **settings})
-            (FOLDER / name).write_bytes(own)
+            write(name, spm.tokenizer_file(own))
     names = ["<pad>", "<unk>", "<s>", "</s>", "\u2581", "a", "an", "e", "n", "s", "foreign", "\u2581foreign", "日本"]
-    (FOLDER / "vocabulary.spm").write_bytes(with_vocabulary((FOLDER / "bpe.spm").read_bytes(), names))
+    write("vocabulary", {**json.loads((FOLDER / "bpe.json").read_bytes()), "vocabulary": names})
+    write("nmt_nfkc", spm.tokenizer_file((ROOT / "tests/importers/marian/ssru/vocab.spm").read_bytes()))
     for kind in ("word", "unigram"):
-        path = FOLDER / f"{kind}.json"
-        if not path.exists():
+        if not (FOLDER / f"{kind}.json").exists():
             config = TokenizerConfig(kind=kind, vocab_size=300, lowercase=kind == "word", add_prefix_space=True)
-            path.write_text(train_tokenizer(text, config).to_str(), encoding="utf-8")
+            write(kind, json.loads(train_tokenizer(text, config).to_str()))
+
+
+def write(name: str, tree: dict[str, Any]) -> None:
+    """Write a tokenizer file."""
+    content = json.dumps(tree, ensure_ascii=False, separators=(",", ":"))
+    (FOLDER / f"{name}.json").write_text(content, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def environments() -> list[dict[str, str]]:
     library does not support what is requested, the process refuses to start. What the environment of this process says
     already holds for all.
     """
-    from edgeformer_runtime.selfcheck.machine import machine_summary
+    from edgeformer_runtime.check.machine import machine_summary
 
     opposite = "0" if "intel" in machine_summary().lower() else "1"
     others = {"CT2_FORCE_CPU_ISA": "AVX512", "CT2_USE_MKL": opposite}

@@ -8,7 +8,7 @@ from functools import partial
 
 from edgeformer_bench.peers.base import Call, Spec, TextPeer
 from edgeformer_runtime.decoding.loop import decode
-from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
+from edgeformer_runtime.engines.onnx import ENGINE_VERSION
 from edgeformer_runtime.translator import AnyTranslator, Translator
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from edgeformer_bench.peers.base import ENGINES, Kind, Peer, PeerError, Spec, TextPeer, Weights
+from edgeformer_runtime.check.memory import peak_memory_mb
 from edgeformer_runtime.errors import EdgeformerError
-from edgeformer_runtime.selfcheck.memory import peak_memory_mb
 
 PACKAGES = {
     "ctranslate2": "edgeformer[bench]",

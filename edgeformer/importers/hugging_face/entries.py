@@ -23,8 +23,8 @@ MAX_UNUSED = 1024
 class SideVocabulary:
     """Tokenizer of the source or the target."""
 
-    content: str | bytes
-    """Content of its ``tokenizer.json``, or of its SentencePiece model."""
+    content: str
+    """Content of its ``tokenizer.json``."""
     names: Sequence[str]
     """Entries by id."""
 

@@ -46,7 +46,7 @@ def read_vocabularies(files: TextFiles) -> TokenizerPair:
     return TokenizerPair(contents[0], contents[1], (len(entries[0]) + 1, len(entries[1]) + 1), text)
 
 
-def _tokenizer(file: Path, ids: Mapping[str, int], start: str, pieces: Path | None) -> str | bytes:
+def _tokenizer(file: Path, ids: Mapping[str, int], start: str, pieces: Path | None) -> str:
     """Return a tokenizer's content, with the start token as its last entry."""
     if file.suffix == ".spm":
         return sentencepiece_tokenizer(file, special_tokens=(start,))

@@ -1,4 +1,4 @@
-"""Conversion of SentencePiece models to the ``.spm`` files of bundles."""
+"""Conversion of SentencePiece models to the tokenizer files of bundles."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
+
 from edgeformer.errors import ConfigError, ImporterError
 from edgeformer.importers.tokenizers.sentencepiece_model import SentencePieceModel, read_model
 from edgeformer_runtime.bundle.plain_files import shortened
-from edgeformer_runtime.tokenizer.sentencepiece_file import with_vocabulary
+from edgeformer_runtime.tokenizer.tokenizer_file import Normalization, SentencePieceFile
 
 _MAX_GAPS = 1024
 _FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
@@ -21,8 +24,8 @@ def sentencepiece_tokenizer(
     ids: Mapping[str, int] | None = None,
     special_tokens: Iterable[str] = (),
     unk_token: str | None = None,
-) -> bytes:
-    """Convert a SentencePiece model to the content of a bundle's ``.spm`` file.
+) -> str:
+    """Convert a SentencePiece model to the content of a ``tokenizer.json``.
 
     SentencePiece divides text; each piece is then looked up in the vocabulary, and those that it lacks become the
     unknown token. Special tokens become control pieces, which SentencePiece finds in no text.
@@ -47,15 +50,13 @@ def sentencepiece_tokenizer(
         raise ConfigError(f"The vocabulary lacks the unknown token `{unk_token}`; pass its own name.")
     proto = _with_control(model.proto, [name for name in (*special, *gaps) if name != unk_token], unk_token, names)
     try:
-        data: bytes = proto.SerializeToString()
-        if [piece.piece for piece in proto.pieces] != names:
-            data = with_vocabulary(data, names)
-        _open(data, {*special, unk_token}, unk_token)
+        found = _file(proto, names)
+        _open(found, {*special, unk_token}, unk_token)
     except (ValueError, RuntimeError) as error:
         raise ImporterError(
             f"SentencePiece model `{model.path}` is damaged or not supported: {shortened(error).removesuffix('.')}."
         ) from None
-    return data
+    return msgspec.json.encode(found).decode("utf-8")
 
 
 def fairseq_ids(file: str | Path | SentencePieceModel, after: Sequence[str] = ()) -> dict[str, int]:
@@ -117,12 +118,57 @@ def _with_control(proto: Any, control: Collection[str], unk_token: str, names: S
     return changed
 
 
-def _open(data: bytes, special: Collection[str], unk_token: str) -> None:
+def _file(proto: Any, names: Sequence[str]) -> SentencePieceFile:
+    """Write a model as a tokenizer file.
+
+    Args:
+        proto: the ``ModelProto``.
+        names: entries by id.
+
+    Raises:
+        ValueError: it is damaged, exceeds a limit, or is neither unigram nor BPE.
+    """
+    trainer, pieces = proto.trainer_spec, [piece.piece for piece in proto.pieces]
+    models = {trainer.UNIGRAM: "unigram", trainer.BPE: "bpe"}
+    if trainer.model_type not in models:
+        raise ValueError("it divides text into words or characters, but must be of the kind unigram or BPE")
+    kinds = {
+        kind.lower(): [number for number, piece in enumerate(proto.pieces) if piece.type == getattr(piece, kind)]
+        for kind in ("CONTROL", "USER_DEFINED", "UNUSED", "BYTE")
+    }
+    if trainer.byte_fallback != bool(kinds["byte"]):
+        raise ValueError("it must have 256 byte pieces exactly if its option `byte_fallback` is set")
+    content = {
+        "kind": "sentencepiece",
+        "model": models[trainer.model_type],
+        "pieces": pieces,
+        "scores": [float(str(np.float32(piece.score))) for piece in proto.pieces],  # without digits beyond float32
+        "unknown": next(number for number, piece in enumerate(proto.pieces) if piece.type == piece.UNKNOWN),
+        **kinds,
+        "unk_surface": trainer.unk_surface.split("\0")[0],
+        "space_as_suffix": trainer.treat_whitespace_as_suffix,
+        "normalizer": _normalization(proto.normalizer_spec),
+        "denormalizer": _normalization(proto.denormalizer_spec) if proto.HasField("denormalizer_spec") else None,
+        "vocabulary": None if pieces == names else list(names),
+    }
+    return msgspec.convert(content, SentencePieceFile)
+
+
+def _normalization(spec: Any) -> Normalization:
+    return Normalization(
+        charsmap=spec.precompiled_charsmap,
+        add_dummy_prefix=spec.add_dummy_prefix,
+        remove_extra_whitespaces=spec.remove_extra_whitespaces,
+        escape_whitespaces=spec.escape_whitespaces,
+    )
+
+
+def _open(file: SentencePieceFile, special: Collection[str], unk_token: str) -> None:
     """Open a file as the runtime does.
 
     Raises:
         ValueError, RuntimeError: the runtime cannot.
     """
-    from edgeformer_runtime.tokenizer.sentencepiece import SentencePiece
+    from edgeformer_runtime.tokenizer.sentencepiece import SentencePieceSegmenter
 
-    SentencePiece(data, special, unk_token)
+    SentencePieceSegmenter(file, special, unk_token)

@@ -43,9 +43,9 @@ class TextFiles:
 class TokenizerPair:
     """Both tokenizers."""
 
-    source: str | bytes
-    """Content of its ``tokenizer.json``, or of its SentencePiece model."""
-    target: str | bytes
+    source: str
+    """Content of its ``tokenizer.json``."""
+    target: str
     """Equal to the source's if both sides share one."""
     sizes: tuple[int, int]
     """Number of entries; special tokens that the model does not have follow its own."""
@@ -83,8 +83,8 @@ def text_tokenizer(
     special_tokens: Iterable[str],
     unk_token: str,
     pieces: Path | None,
-) -> str | bytes:
-    """Return the content of a ``tokenizer.json`` or of a SentencePiece model.
+) -> str:
+    """Return the content of a ``tokenizer.json``.
 
     Args:
         ids: the vocabulary, without gaps.

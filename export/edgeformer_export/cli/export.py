@@ -148,8 +148,10 @@ def export(
         return
     shortlist = None
     if shortlists:
+        from edgeformer_export.export import check_settings
         from edgeformer_export.shortlist.lists import make_shortlist
 
+        check_settings(precision, target, with_shortlist=True)
         shortlist = make_shortlist(opened, shortlists, data_dir)
     with stages(quiet=as_json) as progress:
         report = export_run(

@@ -75,7 +75,7 @@ def _print(model: Model, cost: Cost | None) -> None:
     from edgeformer_runtime.models.names import find_bundle
 
     manifest, origin, sample = model.manifest, model.origin, [] if cost is None else cost.sample
-    shortlist = ", with a shortlist" if manifest.shortlist is not None else ""
+    shortlist = ", with a shortlist" if manifest.has_shortlist else ""
     rows = table(model.name, "", "")
     rows.add_row("from", f"{origin.name} {origin.revision}".strip())
     rows.add_row("license", origin.licence or "not stated")

@@ -16,12 +16,12 @@ from edgeformer_export.parity.report import Divergence, LogitParity, ParityRepor
 from edgeformer_export.sample import grouped
 from edgeformer_runtime.attention import attention_weights
 from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.check.golden import first_difference
 from edgeformer_runtime.decoding.forced_steps import ForcedBatch, Pair, forced_batch, forced_steps
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.session import AttentiveSession, StepSession, longest_target
 from edgeformer_runtime.precision import Precision
-from edgeformer_runtime.selfcheck.golden import first_difference
 
 BATCH = 32
 LOGITS = 1 << 25
@@ -35,8 +35,6 @@ def compare(
     options: Sequence[DecodeOptions],
     precision: Precision,
     progress: Callable[[float], None] = lambda fraction: None,
-    *,
-    attention: bool = True,
 ) -> ParityReport:
     """Compare a model with a session on the same sources.
 
@@ -47,7 +45,6 @@ def compare(
         options: decoding options of each search whose output is compared.
         precision: lowest precision used in the graphs.
         progress: called with the fraction done, 0 … 1.
-        attention: compare attention weights too, if the model has any.
     """
     special = session.special
     reference = TorchSession(model, special)
@@ -70,7 +67,7 @@ def compare(
     pairs = list(zip(sources, targets, strict=True))
     logits = compare_logits(model, session, pairs)
     attention_difference = None
-    if attention and model.has_attention:
+    if model.has_attention:
         ended = [(source, [*target, special.eos][: longest_target(session)]) for source, target in pairs]
         attention_difference = _attention_difference(reference, session, ended)
     report = ParityReport(

@@ -9,9 +9,7 @@ from itertools import pairwise
 import msgspec
 
 from edgeformer_export.parity.margins import beam_margins, greedy_margins
-from edgeformer_runtime.selfcheck.golden import Golden, GoldenCase, score_tolerance
-from edgeformer_runtime.selfcheck.machine import this_machine
-from edgeformer_runtime.selfcheck.trace import STEPS, Trace, session_fingerprints
+from edgeformer_runtime.check.golden import Golden, GoldenCase, score_tolerance
 from edgeformer_runtime.translation import TextHypothesis
 from edgeformer_runtime.translator import Translator
 
@@ -27,7 +25,7 @@ SHORTLIST = 3
 
 
 @dataclass
-class _Example:
+class _Candidate:
     """A text that may become a golden example."""
 
     text: str
@@ -56,7 +54,7 @@ def make_golden(translator: Translator, texts: Sequence[str], count: int = TEXTS
     sources = [translation.source.ids for translation in greedy]
     margins = greedy_margins(session, sources, [translation.best.ids for translation in greedy])
     candidates = [
-        _Example(translation.source.text, translation.source.ids, {1: translation.best}, {1: margin})
+        _Candidate(translation.source.text, translation.source.ids, {1: translation.best}, {1: margin})
         for translation, margin in zip(greedy, margins, strict=True)
     ]
     # Groups of similar length; those with the largest margins are chosen from each.
@@ -66,11 +64,7 @@ def make_golden(translator: Translator, texts: Sequence[str], count: int = TEXTS
     if options.beam_size > 1:
         _try_beams(translator, [example for group in groups for example in group])
     chosen = [max(group, key=lambda example: min(example.margin.values())) for group in groups]
-    return Golden(
-        cases=tuple(_case(example, beam_size) for beam_size in chosen[0].best for example in chosen),
-        machine=this_machine(session.device),
-        traces=tuple(_trace(translator, example) for example in chosen),
-    )
+    return Golden(cases=tuple(_case(example, beam_size) for beam_size in chosen[0].best for example in chosen))
 
 
 def listed_cases(golden: Golden, listing: Translator) -> tuple[GoldenCase, ...]:
@@ -91,7 +85,7 @@ def listed_cases(golden: Golden, listing: Translator) -> tuple[GoldenCase, ...]:
     return tuple(cases)
 
 
-def _try_beams(translator: Translator, examples: Sequence[_Example]) -> None:
+def _try_beams(translator: Translator, examples: Sequence[_Candidate]) -> None:
     """Add translations by beam search, and their margins."""
     options = translator.defaults
     goal = MARGIN * score_tolerance(translator.bundle.manifest)
@@ -102,7 +96,7 @@ def _try_beams(translator: Translator, examples: Sequence[_Example]) -> None:
         example.best[options.beam_size], example.margin[options.beam_size] = best, margin
 
 
-def _case(example: _Example, beam_size: int) -> GoldenCase:
+def _case(example: _Candidate, beam_size: int) -> GoldenCase:
     best = example.best[beam_size]
     return GoldenCase(
         text=example.text,
@@ -113,10 +107,3 @@ def _case(example: _Example, beam_size: int) -> GoldenCase:
         output=best.text,
         margin=float(f"{example.margin[beam_size]:.3g}"),
     )
-
-
-def _trace(translator: Translator, example: _Example) -> Trace:
-    steps = min(STEPS, translator.session.max_target_length)
-    trace = Trace(source=example.source, target=(*translator.session.special.start, *example.best[1].ids)[:steps])
-    stages = session_fingerprints(translator.session.onnxruntime, translator.bundle.manifest.state, trace)
-    return msgspec.structs.replace(trace, stages=stages)

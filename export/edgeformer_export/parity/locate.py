@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 import onnx_ir as ir
 import torch
@@ -15,19 +15,17 @@ from torch import Tensor, nn
 
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
+from edgeformer_export.parity.inner_graphs import InnerGraphs, Stage, padded, true_part
 from edgeformer_export.tracing.to_onnx import Graphs
 from edgeformer_export.weights import open_graph
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.open import Bundle
+from edgeformer_runtime.bundle.report import LayerOutput
+from edgeformer_runtime.check.checkpoint import Location
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, LOGITS, StateTensor
 from edgeformer_runtime.decoding.forced_steps import forced_steps
 from edgeformer_runtime.errors import ModelError
 from edgeformer_runtime.precision import PRECISIONS, Precision
-from edgeformer_runtime.selfcheck.fingerprint import relative_error
-from edgeformer_runtime.selfcheck.golden import Golden
-from edgeformer_runtime.selfcheck.inner_graphs import InnerGraphs, inner_fingerprints
-from edgeformer_runtime.selfcheck.location import InnerTensor, Location, graph_of, location_of, modules_of
-from edgeformer_runtime.selfcheck.trace import Deviation, Stage, Trace, padded, true_part
 
 MATCHING = {str(traits.dtype): traits.tolerances.matching_tensor for traits in PRECISIONS.values()}
 """For each floating-point type, the maximum difference between matching tensors, relative to their largest value."""
@@ -38,8 +36,37 @@ Modules = dict[str, dict[str, list[str]]]
 """For each graph and each of its tensors, the parts of the model whose output it is."""
 
 
+class ForcedSentence(NamedTuple):
+    """Tokens to feed to a model."""
+
+    source: tuple[int, ...]
+    """Source token ids, end token included, without padding."""
+    target: tuple[int, ...]
+    """Tokens fed to the decoder steps, start token first."""
+
+
+class Deviation(NamedTuple):
+    """Difference of one tensor from PyTorch's."""
+
+    step: int
+    """0 for the encoder, ``i`` for decoder step ``i``."""
+    tensor: str
+    """Name of the tensor."""
+    difference: float
+    """Root mean square of the difference, relative to that of PyTorch's tensor."""
+
+    @property
+    def file(self) -> str:
+        """File name of the graph that the tensor belongs to."""
+        return DECODER_FILE if self.step else ENCODER_FILE
+
+
 def match_modules(
-    model: EncoderDecoder, graphs: Graphs, table: Sequence[StateTensor], special: SpecialTokens, trace: Trace
+    model: EncoderDecoder,
+    graphs: Graphs,
+    table: Sequence[StateTensor],
+    special: SpecialTokens,
+    sentence: ForcedSentence,
 ) -> Modules:
     """Find the outputs of the model's parts in its graphs by value; empty if the engine cannot return them.
 
@@ -48,18 +75,18 @@ def match_modules(
         graphs: its graphs before quantization.
         table: the state table of the graphs.
         special: special token ids.
-        trace: what to feed.
+        sentence: what to feed.
     """
     names = {file: _inner_names(graphs[file]) for file in (ENCODER_FILE, DECODER_FILE)}
-    source, length = padded(trace.source, special.pad, model.max_source_length)
+    source, length = padded(sentence.source, special.pad, model.max_source_length)
     try:
         inner = InnerGraphs({file: open_graph(file, graphs[file], names[file]) for file in names}, table)
-        graph_tensors = _by_tensor(inner.stages(source, length, trace.target), len(trace.source), source.shape[1])
+        graph_tensors = _by_tensor(inner.stages(source, length, sentence.target), len(sentence.source), source.shape[1])
     except ModelError:  # a tensor is not an array but, for example, a sequence
         return {file: {} for file in names}
     torch_tensors = _by_tensor(
-        (parts for parts, _ in torch_stages(model, special, source, length, trace.target)),
-        len(trace.source),
+        (parts for parts, _ in torch_stages(model, special, source, length, sentence.target)),
+        len(sentence.source),
         source.shape[1],
     )
     plain = {name for name, module in model.named_modules() if isinstance(module, nn.Dropout | nn.Identity)}
@@ -74,70 +101,95 @@ def match_modules(
     return result
 
 
-def record_inner(model: EncoderDecoder, bundle: Bundle, golden: Golden, modules: Modules, device: str) -> Golden:
-    """Add the tensors inside the graphs, and their errors relative to PyTorch, to a golden file.
+def layer_outputs(
+    model: EncoderDecoder, bundle: Bundle, sentences: Sequence[ForcedSentence], modules: Modules, device: str
+) -> tuple[LayerOutput, ...]:
+    """Measure the error, relative to PyTorch, of the tensors of a bundle's graphs that are outputs of layers.
 
     Args:
         model: the torch model.
         bundle: the bundle; tensors no longer present in its graphs are skipped.
-        golden: its examples.
+        sentences: what to feed.
         modules: see :func:`match_modules`.
         device: ``cpu`` or ``cuda``.
     """
-    manifest = bundle.manifest
     chosen = {file: _one_each(bundle, file, tensors) for file, tensors in modules.items()}
     inner = InnerGraphs.of_bundle(bundle, {file: list(names) for file, names in chosen.items()}, device)
-    errors: dict[tuple[int, str], float] = defaultdict(float)
-    for trace in golden.traces:
-        for deviation in torch_deviations(model, inner, manifest.special, trace, chosen):
-            key = min(deviation.stage, 1), deviation.tensor
+    errors: dict[tuple[str, str], float] = defaultdict(float)
+    for sentence in sentences:
+        for deviation in torch_deviations(model, inner, bundle.manifest.special, sentence, chosen):
+            key = deviation.file, deviation.tensor
             errors[key] = max(errors[key], deviation.difference)
-    tensors = tuple(
-        InnerTensor(
-            file=(ENCODER_FILE, DECODER_FILE)[stage],
+    return tuple(
+        LayerOutput(
+            file=file,
             tensor=name,
-            module=chosen[(ENCODER_FILE, DECODER_FILE)[stage]].get(name),
+            module=chosen[file].get(name),
             error=float(f"{max(error, 1e-6):.2g}"),  # smaller errors are not reproducible
         )
-        for (stage, name), error in errors.items()
+        for (file, name), error in errors.items()
         if np.isfinite(error)
     )
-    trace = golden.traces[len(golden.traces) // 2]
-    stages = inner_fingerprints(inner, manifest, trace)
-    return msgspec.structs.replace(golden, inner=msgspec.structs.replace(trace, stages=stages), tensors=tensors)
 
 
-def locate(
-    model: EncoderDecoder, bundle: Bundle, golden: Golden, device: str, source: Sequence[int], target: Sequence[int]
-) -> Location | None:
+def locate(model: EncoderDecoder, bundle: Bundle, device: str, sentence: ForcedSentence) -> Location | None:
     """Find the first tensor of a bundle whose difference from PyTorch exceeds that at export.
 
     Args:
         model: the torch model.
         bundle: the bundle.
-        golden: its golden file.
         device: ``cpu`` or ``cuda``.
-        source: source ids with end token.
-        target: token ids to feed, starting with the start token.
+        sentence: what to feed.
 
     Raises:
         ModelError: the engine fails.
     """
     manifest = bundle.manifest
-    modules = modules_of(golden.tensors)
-    errors = {(tensor.file, tensor.tensor): tensor.error for tensor in golden.tensors}
+    modules = modules_of(manifest.report.layers)
+    errors = {(layer.file, layer.tensor): layer.error for layer in manifest.report.layers}
     try:
         inner = InnerGraphs.of_bundle(bundle, {file: list(names) for file, names in modules.items()}, device)
     except ModelError:  # the graphs lack such a tensor, so only their outputs can be compared
         inner = InnerGraphs.of_bundle(bundle, {}, device)
-    trace = Trace(source=tuple(source), target=tuple(target))
-    for deviation in torch_deviations(model, inner, manifest.special, trace, modules):
-        file = graph_of(deviation)
-        precisions = manifest.precision[ENCODER_FILE], manifest.precision[file]
-        tolerance = _tolerance(precisions, errors.get((file, deviation.tensor)))
+    for deviation in torch_deviations(model, inner, manifest.special, sentence, modules):
+        precisions = manifest.precision[ENCODER_FILE], manifest.precision[deviation.file]
+        tolerance = _tolerance(precisions, errors.get((deviation.file, deviation.tensor)))
         if deviation.difference > tolerance:
-            return location_of(deviation, tolerance, modules)
+            return _location(deviation, tolerance, modules)
     return None
+
+
+def modules_of(layers: Sequence[LayerOutput]) -> dict[str, dict[str, str]]:
+    """For each graph file, map tensors to the paths of the PyTorch modules that produce them."""
+    modules: dict[str, dict[str, str]] = {ENCODER_FILE: {}, DECODER_FILE: {}}
+    for layer in layers:
+        if layer.module is not None:
+            modules[layer.file][layer.tensor] = layer.module
+    return modules
+
+
+def _location(deviation: Deviation, tolerance: float, modules: Mapping[str, Mapping[str, str]]) -> Location:
+    """Describe where a deviation is; ``modules`` is the result of :func:`modules_of`."""
+    graph, difference = deviation.file.removesuffix(".onnx"), deviation.difference
+    module = modules[deviation.file].get(deviation.tensor)
+    return Location(
+        part=f"the {graph}'s `{deviation.tensor}`" if module is None else in_words(module),
+        module=module,
+        step=deviation.step,
+        difference=float(f"{difference:.3g}") if np.isfinite(difference) else None,
+        tolerance=tolerance,
+    )
+
+
+def in_words(module: str) -> str:
+    """Describe a module path: ``encoder_layers.0.feed_forward.3`` becomes "encoder layer 1, feed-forward"."""
+    words: list[str] = []
+    for name in module.split("."):
+        if not name.isdigit():
+            words.append(name.replace("feed_forward", "feed-forward").replace("_", " "))
+        elif words and words[-1].endswith("s"):
+            words[-1] = f"{words[-1].removesuffix('s')} {int(name) + 1}"
+    return ", ".join(words)
 
 
 def _tolerance(precisions: Iterable[Precision], error: float | None) -> float:
@@ -157,7 +209,7 @@ def torch_deviations(
     model: EncoderDecoder,
     inner: InnerGraphs,
     special: SpecialTokens,
-    trace: Trace,
+    sentence: ForcedSentence,
     modules: Mapping[str, Mapping[str, str]],
 ) -> Iterator[Deviation]:
     """Yield how much each tensor of the graphs differs from PyTorch's, in order of stages and tensors.
@@ -166,13 +218,13 @@ def torch_deviations(
         model: the torch model.
         inner: the graphs.
         special: special token ids.
-        trace: what to feed.
+        sentence: what to feed.
         modules: for each graph, the part of the model whose output each inner tensor is.
     """
-    source, length = padded(trace.source, special.pad, model.max_source_length)
+    source, length = padded(sentence.source, special.pad, model.max_source_length)
     pairs = zip(
-        inner.stages(source, length, trace.target),
-        torch_stages(model, special, source, length, trace.target),
+        inner.stages(source, length, sentence.target),
+        torch_stages(model, special, source, length, sentence.target),
         strict=True,
     )
     for number, (tensors, (parts, outputs)) in enumerate(pairs):
@@ -182,8 +234,21 @@ def torch_deviations(
             if expected is not None and expected.size == value.size:
                 # Of one shape, since an axis of a layer may by chance be as long as the padded source.
                 alike = (array.reshape(expected.shape) for array in (value, expected))
-                both = (true_part(array, len(trace.source), source.shape[1]) for array in alike)
-                yield Deviation(stage=number, tensor=tensor, difference=relative_error(*both))
+                both = (true_part(array, len(sentence.source), source.shape[1]) for array in alike)
+                yield Deviation(number, tensor, relative_error(*both))
+
+
+def relative_error(actual: NDArray[np.generic], expected: NDArray[np.generic]) -> float:
+    """Root mean square of the difference between two tensors of equal size, relative to that of the expected tensor.
+
+    Infinite if ``actual`` has NaN or infinite values.
+    """
+    reference = np.asarray(expected, np.float64).ravel()
+    difference = np.asarray(actual, np.float64).ravel() - reference
+    if not np.isfinite(difference).all():
+        return math.inf
+    error, size = float(np.linalg.norm(difference)), float(np.linalg.norm(reference))
+    return 0.0 if error == 0 else error / size if size > 0 else math.inf
 
 
 @torch.inference_mode()

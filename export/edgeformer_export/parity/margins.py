@@ -1,4 +1,4 @@
-"""How stable a translation is: by how much its logits may change before a token changes.
+"""Stability of translations: the change of logits that changes no token.
 
 Integer kernels round differently on other processors, so an example with near ties could give different tokens there
 although nothing is wrong.

@@ -95,7 +95,7 @@ class ParityReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fie
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """What was compared and how it agrees, for people: names and values."""
+        """Results of the comparison for people: names and values."""
         logits = self.logits
         return [
             ("precision", self.precision),
@@ -114,7 +114,7 @@ class ParityReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fie
 
     @property
     def warnings(self) -> list[str]:
-        """What makes the comparison weaker than it looks, in sentences; usually empty."""
+        """Reasons why the comparison is weaker than it looks, in sentences; usually empty."""
         return [
             f"{entry.empty} of {entry.sentences} outputs compared with beam size {entry.beam_size} are empty, so that "
             "their agreement means little; compare on text that the model translates."

@@ -13,16 +13,14 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
 from edgeformer.run.folder import Run
 from edgeformer_export.parity.comparison import compare
-from edgeformer_export.parity.locate import locate
+from edgeformer_export.parity.locate import ForcedSentence, locate
 from edgeformer_export.parity.report import ParityReport
 from edgeformer_export.sample import sample_pairs
 from edgeformer_export.tracing.state import bundle_state
+from edgeformer_runtime.check.checkpoint import CheckpointResult, Location
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.precision import PRECISIONS, lowest
-from edgeformer_runtime.selfcheck.checkpoint import CheckpointResult
-from edgeformer_runtime.selfcheck.golden import read_golden
-from edgeformer_runtime.selfcheck.location import Location
 from edgeformer_runtime.translator import Translator
 
 
@@ -69,7 +67,6 @@ def verify_against_run(
         options,
         lowest(manifest.precision.values()),
         progress,
-        attention=translator.bundle.has_attention,  # bundles of an earlier version have no attention graph
     )
     first, problems = None, list(parity.problems)
     if problems or damaged:
@@ -120,8 +117,8 @@ def _sentence(parity: ParityReport) -> int:
 def _first_difference(model: EncoderDecoder, translator: Translator, source: Sequence[int]) -> Location | None:
     special = translator.session.special
     ((best,),) = decode(TorchSession(model, special), [source], DecodeOptions(beam_size=1, return_scores=False))
-    golden, target = read_golden(translator.bundle), (*special.start, *best.ids)[: model.max_target_length]
-    return locate(model, translator.bundle, golden, translator.session.device, source, target)
+    sentence = ForcedSentence(tuple(source), (*special.start, *best.ids)[: model.max_target_length])
+    return locate(model, translator.bundle, translator.session.device, sentence)
 
 
 def _tokenizer_bytes(translator: Translator, side: str) -> bytes:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeformer_export.parity.inner_graphs import Values
 from edgeformer_export.sample import grouped
 from edgeformer_export.tracing.to_onnx import Graphs
 from edgeformer_export.weights import open_graph
@@ -16,7 +17,6 @@ from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.decoding.forced_steps import Pair, forced_batch
 from edgeformer_runtime.decoding.session import FloatArray
-from edgeformer_runtime.selfcheck.inner_graphs import Values
 
 BATCH = 16
 """Number of sentences per batch."""

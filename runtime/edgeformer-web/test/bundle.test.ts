@@ -60,7 +60,7 @@ test("damaged bundles are refused with a sentence", async () => {
       damaged("manifest.json", (data) => Buffer.from(String(data).replace("int8", "int4"))),
       /does not match its SHA-256/,
     ],
-    [withManifest((manifest) => ({ ...manifest, schema_revision: 4 })), /has schema revision 4/],
+    [withManifest((manifest) => ({ ...manifest, schema_revision: 3 })), /has schema revision 3, .*`edgeformer export`/],
     [withManifest((manifest) => ({ ...manifest, surplus: 1 })), /`surplus` is unknown/],
     [withManifest((manifest) => ({ ...manifest, max_source_length: 0 })), /`max_source_length` must be a whole number/],
     [withManifest((manifest) => ({ ...manifest, max_target_length: 65_536 })), /plan and manifest differ/],

@@ -19,16 +19,13 @@ from edgeformer_runtime.contract import (
     GOLDEN_FILE,
     GRAPH_FILES,
     SCHEMA_REVISION,
-    SHORTLIST_DECODER_FILE,
     SHORTLIST_FILE,
-    SHORTLIST_WEIGHT_FILE,
     WEIGHTS_FILE,
     StateTensor,
     state_problems,
 )
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.limits import (
-    MAX_AXIS,
     MAX_COUNT,
     MAX_FILE_BYTES,
     MAX_FILES,
@@ -73,8 +70,8 @@ class SpecialTokens(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
 
     @property
     def start(self) -> tuple[int, ...]:
-        """What every target begins with. These tokens are fed but not chosen, so no target, output or score contains
-        them; they count in a translation's length only where scores are divided by it."""
+        """Tokens that every target begins with. They are fed, not chosen: no target, output or score contains them, and
+        they count in a translation's length only where scores are divided by it."""
         return self.bos, *self.prefix
 
 
@@ -85,10 +82,9 @@ class TokenizerFiles(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_f
     """File name of the source tokenizer."""
     target: Text
     """File name of the target tokenizer."""
-    source_vocabulary: Text = ""
-    """SHA-256 of the source vocabulary (:attr:`~edgeformer_runtime.tokenizer.Tokenizer.vocabulary_sha256`); empty in
-    bundles that earlier versions exported."""
-    target_vocabulary: Text = ""
+    source_vocabulary: Text
+    """SHA-256 of the source vocabulary (:attr:`~edgeformer_runtime.tokenizer.Tokenizer.vocabulary_sha256`)."""
+    target_vocabulary: Text
     """SHA-256 of the target vocabulary."""
 
 
@@ -101,15 +97,8 @@ class FileEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields
     """Lower-case hexadecimal SHA-256 of the content."""
 
 
-class ShortlistInfo(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Sizes of the bundle's shortlist."""
-
-    width: Annotated[int, msgspec.Meta(ge=1, le=MAX_AXIS)]
-    """Width of what is projected to logits (D)."""
-
-
 class Traits(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the exporter measured that decides how texts are translated; bundles of earlier versions lack it."""
+    """Measurements of the exporter that decide how texts are translated."""
 
     min_confidence: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
     """Confidence below which the translation of a sentence is doubtful; ``None`` if that could not be measured, 1 for a
@@ -161,22 +150,23 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
     """Decoding defaults."""
     text: TextFormat = TextFormat()
     """Names of special tokens, and what is around the tokens of a text."""
-    shortlist: ShortlistInfo | None = None
-    """The bundle's shortlist, if it has one."""
     plan: Plan | None = None
-    """What the kernels compute, if they can compute the model."""
+    """Plan for the kernels, if they can compute the model."""
     traits: Traits = Traits()
-    """What decides how texts are translated."""
+    """Measurements that decide how texts are translated."""
     opsets: Annotated[dict[Text, Opset], msgspec.Meta(max_length=MAX_OPERATOR_SETS)]
     """Operator-set versions by domain; the empty domain is the ONNX standard."""
-    min_onnxruntime: Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,4}\.[0-9]{1,4}\Z")]
-    """Oldest onnxruntime version that supports the operators, ``major.minor``."""
     files: Annotated[dict[str, FileEntry], msgspec.Meta(max_length=MAX_FILES)]
     """Size and hash of every other file in the bundle."""
     provenance: Provenance = Provenance()
-    """Where the weights come from: recipe, training, versions."""
+    """Provenance of the weights: recipe, training, versions."""
     report: Report = Report()
-    """What the exporter did and measured."""
+    """Record of the export."""
+
+    @property
+    def has_shortlist(self) -> bool:
+        """Whether the bundle has a shortlist, which restricts searches on the kernels."""
+        return SHORTLIST_FILE in self.files
 
     @property
     def precisions(self) -> str:
@@ -207,7 +197,7 @@ def decode_manifest(data: bytes) -> Manifest:
     if revision != SCHEMA_REVISION:
         raise BundleError(
             f"The bundle has schema revision {shortened(revision)}, but this runtime reads revision {SCHEMA_REVISION}; "
-            "export the model again with this version of edgeformer."
+            "run `edgeformer export` or `edgeformer get` again with this version."
         )
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
@@ -257,6 +247,4 @@ def _file_problems(manifest: Manifest) -> Iterator[str]:
         f"`precision` has `{name[:MAX_TEXT]}`, which is not a graph" for name in manifest.precision.keys() - graphs
     )
     used = {*graphs, WEIGHTS_FILE, *tokenizers}
-    if manifest.shortlist is not None:
-        used |= {SHORTLIST_FILE, SHORTLIST_WEIGHT_FILE, SHORTLIST_DECODER_FILE}
     yield from (f"file `{name}` is used but not listed with a hash" for name in sorted(used - manifest.files.keys()))

@@ -135,7 +135,7 @@ def file_sha256(path: Path) -> str:
 
 
 def _problems(entries: Mapping[Path, FileEntry]) -> list[str]:
-    """What is wrong with files. All sizes are checked first: large files are not read if another is missing or cut."""
+    """List the problems of files. Sizes are checked first: large files are not read if another is missing or cut."""
     return _found(_size_problem, entries) or _found(_content_problem, entries)
 
 

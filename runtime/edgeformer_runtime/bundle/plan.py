@@ -14,7 +14,7 @@ import msgspec
 from edgeformer_runtime.limits import Number
 
 Offset = Number
-"""Where a tensor begins in the file of weights, in bytes; a missing one is ``None``, and -1 among the numbers."""
+"""Offset of a tensor in the file of weights, in bytes; a missing one is ``None``, and -1 among the numbers."""
 VERSION = 1
 Activation = Literal["relu", "gelu", "gelu_tanh", "gelu_sigmoid", "silu"]
 
@@ -88,7 +88,7 @@ class EncoderLayerPlan(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown
 
 
 class DecoderLayerPlan(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """What looks back at the target, cross-attention and feed-forward."""
+    """Self-attention or SSRU, cross-attention and feed-forward of a decoder layer."""
 
     norm: NormPlan
     target: tuple[LinearPlan, ...]

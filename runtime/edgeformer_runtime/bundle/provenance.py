@@ -1,4 +1,4 @@
-"""Where a bundle's weights come from: text, training and versions.
+"""Provenance of a bundle's weights: text, training and versions.
 
 For people, and for tools that need the same text.
 """
@@ -26,7 +26,7 @@ class Origin(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 
 class Provenance(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Where the weights come from; unknown parts are omitted from the JSON."""
+    """Provenance of the weights; unknown parts are omitted from the JSON."""
 
     recipe: dict[str, Any] = {}
     """Recipe of the run; a mapping, since each model family has its own fields."""
@@ -40,7 +40,7 @@ class Provenance(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
         self.origin()
 
     def origin(self) -> Origin:
-        """What the training started from.
+        """Return the text or the model that the training started from.
 
         Raises:
             ValidationError: the record of it has another form.

@@ -1,8 +1,8 @@
-"""What the exporter did to a model and measured; informational only, not used to translate."""
+"""Record of an export: passes, quantization, measurements. Informational only; not used to translate."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -32,10 +32,21 @@ class TensorReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fie
 class QuantizationReport(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Precision of each weight."""
 
-    kept: dict[str, Precision] = {}
-    """Layers kept in a precision other than the bundle's, as earlier versions could."""
     tensors: tuple[TensorReport, ...]
     """Every weight that can be quantized."""
+
+
+class LayerOutput(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """A tensor of a graph that PyTorch also computes."""
+
+    file: Annotated[str, msgspec.Meta(pattern=r"\A(?:encoder|decoder)\.onnx\Z")]
+    """File name of the graph."""
+    tensor: str
+    """Name of the tensor in the graph."""
+    module: str | None
+    """Path of the PyTorch module whose output it is; ``None`` for an output of the graph."""
+    error: float
+    """Largest relative error compared with PyTorch at export."""
 
 
 class Report(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -50,12 +61,14 @@ class Report(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     quantization: QuantizationReport | None = None
     """Precision of each weight; ``None`` if none is quantized."""
     shortlist: dict[str, Any] | None = None
-    """What the shortlist costs; ``None`` without one."""
+    """Cost of the shortlist; ``None`` without one."""
     parity: dict[str, Any] | None = None
     """Comparison with PyTorch; ``None`` while the bundle is still being exported."""
+    layers: tuple[LayerOutput, ...] = ()
+    """The tensors that ``verify --checkpoint`` compares with PyTorch's to find the first layer that differs."""
     period: dict[str, Any] | None = None
-    """What a period does for sentences without one; ``None`` if it was not measured."""
+    """Effect of a period on sentences without one; ``None`` if it was not measured."""
     kernels: str = ""
-    """Why an int8 bundle has no plan for the kernels."""
+    """Reason why an int8 bundle has no plan for the kernels; empty if it has."""
     choice: dict[str, Any] | None = None
-    """What ``--precision auto`` measured and chose; ``None`` if the precision was specified."""
+    """Measurements and choice of ``--precision auto``; ``None`` if the precision was specified."""

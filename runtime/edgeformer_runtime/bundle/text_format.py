@@ -1,4 +1,4 @@
-"""What is around the tokens of a text: special tokens and language codes, by name."""
+"""Special tokens and language codes around the tokens of a text, by name."""
 
 from __future__ import annotations
 

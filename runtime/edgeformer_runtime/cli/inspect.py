@@ -35,8 +35,8 @@ def inspect(bundle: Path, as_json: bool) -> None:
         "longest": f"{manifest.max_source_length} → {manifest.max_target_length} tokens",
         "target": manifest.target,
         "opsets": ", ".join(f"{domain or 'ai.onnx'} {number}" for domain, number in manifest.opsets.items()),
-        "needs": f"onnxruntime {manifest.min_onnxruntime} or newer",
         "kernels": "can run it" if manifest.plan else manifest.report.kernels or "no plan",
+        "shortlist": "on the kernels; elsewhere, the whole vocabulary" if manifest.has_shortlist else "none",
         "made by": manifest.producer,
         "default search": f"beam {manifest.generation.beam_size}, length penalty {manifest.generation.length_penalty}",
     }.items():

@@ -14,7 +14,7 @@ import click
 from edgeformer_runtime.bundle.generation import Generation
 from edgeformer_runtime.decoding.option_values import Flag, Ids, Whole
 from edgeformer_runtime.decoding.options import declared
-from edgeformer_runtime.engine import ENGINES
+from edgeformer_runtime.engines import ENGINES
 from edgeformer_runtime.errors import EdgeformerError
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ shortlist = click.option(
     default="on",
     show_default=True,
     callback=lambda context, parameter, value: value == "on",
-    help="Use only the tokens that the bundle's shortlist gives for each sentence, if it has a shortlist.",
+    help="On the kernels, use only the tokens that the bundle's shortlist, if it has one, gives for each sentence.",
 )
 device = click.option(
     "--device", default="cpu", show_default=True, help="cpu or cuda; CUDA requires an fp16 or fp32 bundle."
@@ -157,7 +157,7 @@ engine = engine_option("engine")
 def advise_kernels(bundle: Bundle, engine: str, device: str) -> None:
     """Say on standard error what to do so that a bundle, for which no engine was chosen, runs on the kernels."""
     from edgeformer_runtime.cli.output import console
-    from edgeformer_runtime.engine.session import kernels_advice
+    from edgeformer_runtime.engines.base import kernels_advice
 
     if engine == "auto" and device == "cpu" and (advice := kernels_advice(bundle)):
         console(stderr=True).print(f"Note: {advice}")

@@ -114,7 +114,7 @@ def _check(settings: ServeSettings, workspace: Workspace) -> None:
         EdgeformerError: a device or a key cannot be used, or a bundle is not trusted.
     """
     from edgeformer_runtime.bundle.open import check_trust
-    from edgeformer_runtime.engine.onnx_session import checked_device
+    from edgeformer_runtime.engines.onnx import checked_device
 
     checked_device(settings.device)
     for model in workspace.catalog().models if settings.trusted_keys else ():

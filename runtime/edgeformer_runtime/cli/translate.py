@@ -144,7 +144,7 @@ def translate(
 
 def _opened(bundle: Path, trusted_keys: tuple[Path, ...], engine: dict[str, Any], *, many: bool) -> Translator:
     """Open a bundle; ``many`` if it is for many sentences."""
-    from edgeformer_runtime.engine.cpus import divide_for_many
+    from edgeformer_runtime.engines.cpus import divide_for_many
     from edgeformer_runtime.translator import Translator
 
     if many:

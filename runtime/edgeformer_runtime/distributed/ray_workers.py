@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from edgeformer_runtime.bundle.open import file_sha256
 from edgeformer_runtime.contract import MANIFEST_FILE
-from edgeformer_runtime.engine.cpus import available_cpus
-from edgeformer_runtime.engine.session import BundleSession
+from edgeformer_runtime.engines.base import BundleSession
+from edgeformer_runtime.engines.cpus import available_cpus
 from edgeformer_runtime.errors import BundleError, ConfigError, DeviceError, EdgeformerError, missing_package
 from edgeformer_runtime.translator import Translator
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from edgeformer_runtime.bundle.open import Bundle
-from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
+from edgeformer_runtime.engines.cpus import available_cpus, useful_threads
 from edgeformer_runtime.serve.access import Access
 from edgeformer_runtime.serve.api import files, libretranslate, page, v1
 from edgeformer_runtime.serve.api.types import Status

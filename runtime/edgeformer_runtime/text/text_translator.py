@@ -13,7 +13,7 @@ from typing import Unpack, get_args
 from edgeformer_runtime.bundle.manifest import Traits
 from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, changed, check_count
 from edgeformer_runtime.decoding.requests import Cancel, Stop
-from edgeformer_runtime.engine.session import BundleSession
+from edgeformer_runtime.engines.base import BundleSession
 from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.limits import MAX_OPTION
 from edgeformer_runtime.source import Source, refuse_string

@@ -1,4 +1,4 @@
-"""Conversion between text and token ids, defined by a ``tokenizer.json`` or a SentencePiece model (``.spm``)."""
+"""Conversion between text and token ids, defined by a ``tokenizer.json``."""
 
 from edgeformer_runtime.tokenizer.tokenizer import (
     BOS_TOKEN,

@@ -15,7 +15,7 @@ from edgeformer_runtime.tokenizer.segmenter import Segmenter, Span
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-class Library(Segmenter):
+class LibrarySegmenter(Segmenter):
     """Encodes and decodes by the library's tokenizer, whose settings it changes.
 
     Raises:
@@ -36,8 +36,8 @@ class Library(Segmenter):
                 "some are missing or duplicated; export the bundle again."
             )
 
-    def __reduce__(self) -> tuple[type[Library], tuple[tokenizers.Tokenizer]]:
-        return Library, (self._tokenizer,)  # whose pickle lacks some of the settings
+    def __reduce__(self) -> tuple[type[LibrarySegmenter], tuple[tokenizers.Tokenizer]]:
+        return LibrarySegmenter, (self._tokenizer,)  # whose pickle lacks some of the settings
 
     def token(self, index: int) -> str | None:
         """Return the entry with an id; ``None`` if there is no such id."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from sentencepiece import SentencePieceProcessor
 
 from edgeformer_runtime.tokenizer.segmenter import Segmenter, Span
-from edgeformer_runtime.tokenizer.sentencepiece_file import read_vocabulary
+from edgeformer_runtime.tokenizer.tokenizer_file import SentencePieceFile
 
 SPACE = "\u2581"
 """Stands for a space in pieces."""
@@ -15,14 +15,14 @@ _AS_IT_IS = "\uffff"
 """Put before text that is not to be taken for a piece when decoding; Unicode guarantees that no text has it."""
 
 
-class SentencePiece(Segmenter):
+class SentencePieceSegmenter(Segmenter):
     """Encodes and decodes by a SentencePiece model.
 
     Ids are those of the pieces, or those of the file's own vocabulary. The second case is how Marian, CTranslate2 and
     Hugging Face use SentencePiece: it divides text into pieces, each of which is then looked up in the vocabulary.
 
     Args:
-        data: content of the file; see :mod:`~edgeformer_runtime.tokenizer.sentencepiece_file`.
+        file: the model.
         special: names of tokens that no text may be encoded to.
         unk: name of the unknown token.
 
@@ -30,11 +30,11 @@ class SentencePiece(Segmenter):
         ValueError, RuntimeError: the file is damaged, or text could be encoded to a special token.
     """
 
-    def __init__(self, data: bytes, special: Collection[str], unk: str) -> None:
-        self._special, self._unk = frozenset(special), unk
-        self._names = read_vocabulary(data)
+    def __init__(self, file: SentencePieceFile, special: Collection[str], unk: str) -> None:
+        self._file, self._special, self._unk = file, frozenset(special), unk
+        self._names = file.vocabulary
         self._library = SentencePieceProcessor()
-        self._library.LoadFromSerializedProto(data)
+        self._library.LoadFromSerializedProto(file.proto())
         self.size = len(self._library if self._names is None else self._names)
         if self._names is not None:
             self._look_up(self._names)
@@ -43,8 +43,8 @@ class SentencePiece(Segmenter):
         if not all(self._library.is_control(ids)):  # as these, SentencePiece finds them in no text
             raise ValueError("a special token is not a control piece")
 
-    def __reduce__(self) -> tuple[type[SentencePiece], tuple[bytes, frozenset[str], str]]:
-        return type(self), (self._library.serialized_model_proto(), self._special, self._unk)
+    def __reduce__(self) -> tuple[type[SentencePieceSegmenter], tuple[SentencePieceFile, frozenset[str], str]]:
+        return type(self), (self._file, self._special, self._unk)
 
     def token(self, index: int) -> str | None:
         """Return the entry with an id; ``None`` if there is no such id."""

@@ -9,13 +9,15 @@ from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError, InputError, missing_package
 from edgeformer_runtime.limits import MAX_TEXT_CHARACTERS
 from edgeformer_runtime.tokenizer.segmenter import Segmenter, Span
-from edgeformer_runtime.tokenizer.sentencepiece_file import SUFFIX
+from edgeformer_runtime.tokenizer.tokenizer_file import SentencePieceFile, read_tokenizer_file
 
 if TYPE_CHECKING:
     import tokenizers
@@ -23,9 +25,6 @@ if TYPE_CHECKING:
 DEFAULT_FORMAT = TextFormat()
 """Names of the special tokens of models that this project trains."""
 PAD_TOKEN, UNK_TOKEN, BOS_TOKEN, EOS_TOKEN = DEFAULT_FORMAT.special_tokens
-
-_OF_SENTENCEPIECE = '"type":"Precompiled"'
-"""In the files that earlier versions made from SentencePiece models. The library would divide text otherwise."""
 
 
 class Tokenizer:
@@ -52,9 +51,9 @@ class Tokenizer:
         suffix: Sequence[str] | None = None,
     ) -> None:
         if not isinstance(tokenizer, Segmenter):
-            from edgeformer_runtime.tokenizer.library import Library
+            from edgeformer_runtime.tokenizer.library import LibrarySegmenter
 
-            tokenizer = Library(tokenizer)
+            tokenizer = LibrarySegmenter(tokenizer)
         self._model = tokenizer
         self.text, self.vocab_size = text, self._model.size
         self.pad_id, self.unk_id, self.bos_id, self.eos_id = self.ids(text.special_tokens)
@@ -65,42 +64,38 @@ class Tokenizer:
 
     @classmethod
     def from_file(cls, path: str | Path, text: TextFormat = DEFAULT_FORMAT) -> Tokenizer:
-        """Read a ``tokenizer.json`` or a SentencePiece model (``.spm``); see the class for the other argument.
+        """Read a ``tokenizer.json``; see the class for the other argument.
 
         Raises:
             BundleError: the file is missing or damaged, or lacks a special token.
             ConfigError: it needs packages that are not installed.
         """
         try:
-            content = read_content(Path(path))
-        except (OSError, UnicodeDecodeError) as error:
+            content = Path(path).read_bytes()
+        except OSError as error:
             raise BundleError(f"Tokenizer file `{path}` cannot be read: {error}. Export the bundle again.") from None
         return cls.from_content(content, path, text)
 
     @classmethod
     def from_content(cls, content: str | bytes, path: str | Path, text: TextFormat = DEFAULT_FORMAT) -> Tokenizer:
-        """Create a tokenizer from the content of a file.
+        """Create a tokenizer from the content of a ``tokenizer.json``.
 
         Args:
-            content: the text of a ``tokenizer.json``, or the bytes of a SentencePiece model.
+            content: the content.
             path: the file's name, for errors.
             text: names of the special tokens.
 
         Raises:
-            BundleError: the content is damaged, or lacks a special token.
+            BundleError: the content is damaged, has a component that bundles may not have, or lacks a special token.
             ConfigError: it needs packages that are not installed.
         """
-        with _library_errors(f"Tokenizer file `{path}` is damaged"):
-            if isinstance(content, bytes):
-                return cls(_sentencepiece(content, text), text)
-            if _OF_SENTENCEPIECE in content:
-                raise BundleError(
-                    f"Tokenizer file `{path}` was made from a SentencePiece model by an earlier version; import the "
-                    "model and export the bundle again."
-                )
+        with _library_errors(f"Tokenizer file `{path}` is damaged, or has a part that bundles may not have"):
+            file = read_tokenizer_file(content)
+            if isinstance(file, SentencePieceFile):
+                return cls(_sentencepiece(file, text), text)
             import tokenizers
 
-            return cls(tokenizers.Tokenizer.from_str(content), text)
+            return cls(tokenizers.Tokenizer.from_str(msgspec.json.encode(file).decode("utf-8")), text)
 
     def for_sources(self, source_language: str = "", target_language: str = "") -> Tokenizer:
         """Return this tokenizer with what the model expects around a source.
@@ -258,16 +253,6 @@ def check_unicode(index: int, text: str) -> None:
         ) from None
 
 
-def read_content(path: Path) -> str | bytes:
-    """Read a tokenizer file: text, or bytes if it is a SentencePiece model; see :meth:`Tokenizer.from_content`.
-
-    Raises:
-        OSError: it cannot be read.
-        UnicodeDecodeError: it should be text, but is not.
-    """
-    return path.read_bytes() if path.suffix == SUFFIX else path.read_text(encoding="utf-8")
-
-
 def special_tokens(source: Tokenizer, target: Tokenizer, prefix: tuple[int, ...]) -> SpecialTokens:
     """Ids of the special tokens of a model, and what its targets begin with.
 
@@ -296,17 +281,17 @@ def _special(text: TextFormat) -> set[str]:
     return {*text.special_tokens, *text.suppress, *text.languages.values()}
 
 
-def _sentencepiece(content: bytes, text: TextFormat) -> Segmenter:
-    """Read a SentencePiece model.
+def _sentencepiece(file: SentencePieceFile, text: TextFormat) -> Segmenter:
+    """Open a SentencePiece model.
 
     Raises:
         ConfigError: ``sentencepiece`` is not installed.
     """
     try:
-        from edgeformer_runtime.tokenizer.sentencepiece import SentencePiece
+        from edgeformer_runtime.tokenizer.sentencepiece import SentencePieceSegmenter
     except ModuleNotFoundError as error:
         raise ConfigError(missing_package("The model's tokenizer", error.name, "sentencepiece")) from None
-    return SentencePiece(content, _special(text), text.unk)
+    return SentencePieceSegmenter(file, _special(text), text.unk)
 
 
 @contextmanager

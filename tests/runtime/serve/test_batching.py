@@ -20,7 +20,7 @@ from edgeformer_runtime import OptionError, Translation, Translator
 from edgeformer_runtime.decoding.batching import MAX_ROWS
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.decoding.session import FloatArray, IntArray
-from edgeformer_runtime.engine.onnx_state import OnnxState
+from edgeformer_runtime.engines.onnx_state import OnnxState
 from edgeformer_runtime.serve.batching import (
     ALIKE,
     MAX_BATCHES,

@@ -118,7 +118,7 @@ def test_a_canceled_request_is_translated_no_further(
     small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
     from edgeformer_runtime.decoding.session import FloatArray, IntArray
-    from edgeformer_runtime.engine.onnx_state import OnnxState
+    from edgeformer_runtime.engines.onnx_state import OnnxState
 
     steps, begun, may_go_on = 0, threading.Event(), threading.Event()
     step = OnnxState.step

@@ -2,14 +2,13 @@
 import { EdgeformerError } from "../errors.js";
 import { isNode } from "../platform.js";
 import type { FileReader } from "../tokenizer/interface.js";
-import { hash, KeptBundle } from "./kept.js";
 import { MANIFEST_FILE, MANIFEST_HASH_FILE, MAX_MANIFEST_BYTES, type Manifest, parseManifest } from "./manifest.js";
 import { type Bytes, filesSource, httpSource, type Source } from "./source.js";
 import { originStorage, type Store } from "./storage.js";
-import { zipSource } from "./zip.js";
+import { hash, StoredBundle } from "./stored_bundle.js";
 
-/** An HTTP address; in Node, a folder or a `.zip`; a `.zip` as a `Blob`; or the files of a folder. */
-export type BundleLocation = string | URL | Blob | Iterable<File>;
+/** An HTTP address; in Node, a folder; or the files of a folder. */
+export type BundleLocation = string | URL | Iterable<File>;
 
 /** How far the files have come that a translator needs, in bytes. */
 export interface Progress {
@@ -42,7 +41,7 @@ export class Bundle implements FileReader {
   constructor(
     readonly manifest: Manifest,
     private readonly source: Source,
-    private readonly kept: KeptBundle | undefined,
+    private readonly kept: StoredBundle | undefined,
     private readonly options: OpenBundleOptions,
   ) {}
 
@@ -168,7 +167,7 @@ export async function openBundle(location: BundleLocation, options: OpenBundleOp
     throw new EdgeformerError("engine", "Bundles can be checked in a secure context only: use https or localhost.");
   const source = await sourceOf(location);
   const store = source.isRemote ? (options.storage ?? (await originStorage())) || undefined : undefined;
-  const kept = store && (await KeptBundle.of(store, source.label));
+  const kept = store && (await StoredBundle.of(store, source.label));
   const data = await readManifest(source, kept, options.signal);
   const manifest = parseManifest(data);
   await kept?.begin(data);
@@ -176,12 +175,10 @@ export async function openBundle(location: BundleLocation, options: OpenBundleOp
 }
 
 async function sourceOf(location: BundleLocation): Promise<Source> {
-  if (location instanceof Blob) return zipSource(location, location instanceof File ? location.name : "of the archive");
   if (typeof location !== "string" && !(location instanceof URL)) return filesSource(location);
   const address = String(location);
   if (!isNode || /^https?:/.test(address)) return httpSource(parsed(address));
-  const { folderSource } = await import("./folder.js");
-  return folderSource(address);
+  return (await import("./folder.js")).folderSource(address);
 }
 
 function parsed(address: string): URL {
@@ -193,7 +190,7 @@ function parsed(address: string): URL {
 }
 
 /** Reads the manifest and checks its hash; where the bundle cannot be reached, reads the one that is kept. */
-async function readManifest(source: Source, kept: KeptBundle | undefined, signal?: AbortSignal): Promise<Bytes> {
+async function readManifest(source: Source, kept: StoredBundle | undefined, signal?: AbortSignal): Promise<Bytes> {
   const refused = (why: string) => new EdgeformerError("bundle", `Bundle \`${source.label}\`${why}.`);
   for (let failures = 0; ; failures++) {
     let problem = refused(`: \`${MANIFEST_FILE}\` does not match its SHA-256; copy or export the bundle again`);

@@ -1,7 +1,9 @@
 /** The manifest of a bundle. Its fields have the names that they have in `manifest.json`. */
 import { EdgeformerError } from "../errors.js";
-import { plan } from "./plan.js";
-import * as schema from "./schema.js";
+import { type Manifest, SCHEMA_REVISION } from "../generated.js";
+import { checked, parsedJson, SchemaProblem } from "./schema.js";
+
+export type { Manifest, SpecialTokens, StateTensor, TextFormat } from "../generated.js";
 
 export const MANIFEST_FILE = "manifest.json";
 export const MANIFEST_HASH_FILE = "manifest.json.sha256";
@@ -12,11 +14,7 @@ export const ENCODER_FILE = "encoder.onnx";
 export const DECODER_FILE = "decoder.onnx";
 export const ATTENTION_FILE = "attention.onnx";
 export const MAX_MANIFEST_BYTES = 16 * 2 ** 20;
-export const MAX_BEAM_SIZE = 1024;
 
-const SCHEMA_REVISION = 3;
-const MAX_VOCAB_SIZE = 2 ** 24;
-const MAX_LENGTH = 2 ** 16;
 /** Bytes of a file by its name or, last, of any other file: WebAssembly addresses 4 GiB. */
 const MAX_BYTES: [RegExp, number][] = [
   [/\.onnx$/, 2 ** 26],
@@ -26,93 +24,6 @@ const MAX_BYTES: [RegExp, number][] = [
   [/(?:)/, 2 ** 32 - 1],
 ];
 
-const { flag, list, named, oneOf, optional, orNull, real, record, whole } = schema;
-const count = whole();
-const text = schema.text();
-const tokens = (...fallback: string[]) => optional(list(text, 64), fallback);
-
-const special = record({
-  pad: optional(count, 0),
-  unk: optional(orNull(count), 1),
-  bos: optional(count, 2),
-  eos: optional(count, 3),
-  suppress: optional(list(count, MAX_VOCAB_SIZE), [0, 2]),
-  forbid: optional(list(count, MAX_VOCAB_SIZE), []),
-  prefix: optional(list(count, MAX_LENGTH), []),
-});
-
-const generation = record({
-  beam_size: optional(whole(1, MAX_BEAM_SIZE), 4),
-  length_penalty: optional(real(-10, 10), 1),
-  length_includes_end: optional(flag, true),
-  max_len_a: optional(real(), 0),
-  beam_shrinks: optional(flag, false),
-  early_stopping: optional(flag, true),
-});
-
-const format = record({
-  pad: optional(text, "<pad>"),
-  unk: optional(text, "<unk>"),
-  bos: optional(text, "<s>"),
-  eos: optional(text, "</s>"),
-  suppress: tokens("<pad>", "<s>"),
-  forbid: tokens(),
-  source_prefix: tokens(),
-  source_suffix: tokens("</s>"),
-  target_prefix: tokens(),
-  languages: optional(named(text, 10_000), {}),
-});
-
-const stateTensor = record({
-  name: text,
-  kind: oneOf("constant", "cache", "recurrent"),
-  dtype: oneOf("float32", "float16", "int32", "int64", "bool"),
-  axes: list((value, path) => (typeof value === "string" ? text : whole(1, 2 ** 20))(value, path), 16, 1),
-});
-
-const manifest = record({
-  schema_revision: count,
-  producer: text,
-  family: text,
-  source_language: text,
-  target_language: text,
-  target: oneOf("ort", "portable"),
-  precision: named(text, 64),
-  parameters: whole(0),
-  source_vocab_size: whole(1, MAX_VOCAB_SIZE),
-  target_vocab_size: whole(1, MAX_VOCAB_SIZE),
-  max_source_length: whole(1, MAX_LENGTH),
-  max_target_length: whole(1, MAX_LENGTH),
-  special,
-  tokenizers: record({
-    source: text,
-    target: text,
-    source_vocabulary: optional(text, ""),
-    target_vocabulary: optional(text, ""),
-  }),
-  state: list(stateTensor, 10_000),
-  generation,
-  text: (value, path) => format(value ?? {}, path),
-  shortlist: optional(orNull(record({ width: whole(1, 2 ** 20) })), null),
-  plan: optional(orNull(plan), null),
-  traits: (value, path) => traits(value ?? {}, path),
-  opsets: named(whole(1, 1000), 16),
-  min_onnxruntime: text,
-  files: named(record({ size: whole(0), sha256: text }), 64),
-  provenance: schema.anything,
-  report: schema.anything,
-});
-
-const traits = record({
-  min_confidence: optional(orNull(real(0, 1)), null),
-  needs_period: optional(flag, false),
-});
-
-export type Manifest = schema.Checked<typeof manifest>;
-export type TextFormat = Manifest["text"];
-export type SpecialTokens = Manifest["special"];
-export type StateTensor = Manifest["state"][number];
-
 /**
  * Parses and checks a manifest.
  *
@@ -120,25 +31,20 @@ export type StateTensor = Manifest["state"][number];
  *   contradictory values.
  */
 export function parseManifest(data: Uint8Array): Manifest {
-  let parsed: unknown;
   try {
-    parsed = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(data));
-  } catch {
-    throw damaged("The bundle's manifest is not valid JSON; copy or export the bundle again.");
-  }
-  const revision = (parsed as { schema_revision?: unknown } | null)?.schema_revision;
-  if (revision !== SCHEMA_REVISION)
-    throw damaged(
-      `The bundle has schema revision ${String(revision).slice(0, 20)}, but this package reads revision ` +
-        `${SCHEMA_REVISION}; export the model again, or use another version of this package.`,
-    );
-  try {
-    const checked = manifest(parsed, "");
-    const problems = [...contradictions(checked)];
-    if (problems.length) throw new schema.SchemaProblem(problems.join("; "));
-    return checked;
+    const content = parsedJson(data) as { schema_revision?: unknown } | null;
+    const revision = content?.schema_revision;
+    if (revision !== SCHEMA_REVISION)
+      throw damaged(
+        `The bundle has schema revision ${String(revision).slice(0, 20)}, but this package reads revision ` +
+          `${SCHEMA_REVISION}; run \`edgeformer export\` or \`edgeformer get\` again, or use another version of this package.`,
+      );
+    const manifest = checked("Manifest", content);
+    const problems = [...contradictions(manifest)];
+    if (problems.length) throw new SchemaProblem(problems.join("; "));
+    return manifest;
   } catch (error) {
-    if (!(error instanceof schema.SchemaProblem)) throw error;
+    if (!(error instanceof SchemaProblem)) throw error;
     throw damaged(`The bundle's manifest does not follow its schema: ${error.message}. Export the bundle again.`);
   }
 }
@@ -156,9 +62,9 @@ function* contradictions(manifest: Manifest): Generator<string> {
     const [, most] = MAX_BYTES.find(([pattern]) => pattern.test(name)) ?? [0, 0];
     if (!name || name === "." || name === ".." || /[/\\:]/.test(name))
       yield `file \`${name}\` must be a plain name inside the bundle`;
-    else if (size > most) yield `file \`${name}\` must have at most ${most} bytes, but has ${size}`;
+    else if (!(0 <= size && size <= most)) yield `file \`${name}\` must have at most ${most} bytes, but has ${size}`;
   }
-  const used = [WEIGHTS_FILE, tokenizers.source, tokenizers.target, ...(manifest.shortlist ? [SHORTLIST_FILE] : [])];
+  const used = [WEIGHTS_FILE, tokenizers.source, tokenizers.target];
   for (const name of new Set([ENCODER_FILE, DECODER_FILE, ...used]))
     if (!Object.hasOwn(files, name)) yield `file \`${name}\` is used but not listed with a hash`;
   const sides = manifest.plan ? [manifest.plan.source, manifest.plan.target] : [];

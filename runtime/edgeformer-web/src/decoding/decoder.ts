@@ -1,7 +1,7 @@
 /** The decode loop: batches for searches that the engine runs by itself, and steps for all others. */
 import type { Manifest, SpecialTokens } from "../bundle/manifest.js";
 import type { Engine, Hypothesis, PlainSearch, SearchSentence } from "../engine/interface.js";
-import { placesOf, type ReadyOptions } from "./options.js";
+import { type IdOptions, placesOf } from "./options.js";
 import { buildProcessors } from "./processors.js";
 import { normalized, StepSearch } from "./search.js";
 import type { Shortlist } from "./shortlist.js";
@@ -12,8 +12,6 @@ export interface DecodeRequest {
   source: readonly number[];
   /** First tokens of the output, which are not searched for. */
   prefix: readonly number[];
-  /** First tokens that the output should have, which are favored. */
-  bias: readonly number[];
   /** Maximum number of output tokens, those of the prefix and the end token included; more than the prefix has. */
   limit: number;
   /** Log-probability of the last token of the prefix, if a search has found it; undefined if it was given. */
@@ -36,7 +34,7 @@ export class Decoder {
   ) {}
 
   /** Maximum number of output tokens of a source, end token included. */
-  limit(options: ReadyOptions, sourceLength?: number, prefixLength = 0): number {
+  limit(options: IdOptions, sourceLength?: number, prefixLength = 0): number {
     const longest = this.manifest.max_target_length - this.special.prefix.length;
     const limit = Math.min(options.maxLength ?? longest, longest);
     if (sourceLength === undefined || !(options.maxLenA || options.maxLenB)) return limit;
@@ -44,11 +42,7 @@ export class Decoder {
   }
 
   /** Decodes sentences; for each, `nBest` hypotheses at most, best first. */
-  async decode(
-    requests: readonly DecodeRequest[],
-    options: ReadyOptions,
-    signal?: AbortSignal,
-  ): Promise<Hypothesis[][]> {
+  async decode(requests: readonly DecodeRequest[], options: IdOptions, signal?: AbortSignal): Promise<Hypothesis[][]> {
     if (options.returnAlternatives) return this.#alternatives(requests, options, signal);
     if (!this.engine.search || !isPlain(options)) {
       const results: Hypothesis[][] = [];
@@ -75,13 +69,13 @@ export class Decoder {
   /** Decodes a sentence step by step; yields its best unfinished hypothesis after every step. */
   async *steps(
     request: DecodeRequest,
-    options: ReadyOptions,
+    options: IdOptions,
     signal?: AbortSignal,
   ): AsyncGenerator<{ ids: readonly number[]; tokenScores: number[] }, Hypothesis[]> {
     const listing = this.shortlist?.listing([request.source]);
     const plain = this.#plain(request, options, listing !== undefined);
     const search = new StepSearch(this.#sentence(request), request.prefix, plain, {
-      processors: buildProcessors(options, this.special, listing !== undefined, request.bias),
+      processors: buildProcessors(options, this.special, listing !== undefined),
       listed: listing?.listed,
       vocabSize: this.manifest.target_vocab_size,
       maxNgramRepeats: options.maxNgramRepeats,
@@ -107,7 +101,7 @@ export class Decoder {
     };
   }
 
-  #plain(request: DecodeRequest, options: ReadyOptions, isListed: boolean): PlainSearch {
+  #plain(request: DecodeRequest, options: IdOptions, isListed: boolean): PlainSearch {
     const isGreedy = options.beamSize === 1;
     const places = isGreedy ? 1 : placesOf(options);
     const begin = this.special.prefix.length + request.prefix.length;
@@ -133,10 +127,10 @@ export class Decoder {
   /** Finds the most probable tokens at the first position, and continues each of them. */
   async #alternatives(
     requests: readonly DecodeRequest[],
-    options: ReadyOptions,
+    options: IdOptions,
     signal?: AbortSignal,
   ): Promise<Hypothesis[][]> {
-    const onlyTokens: ReadyOptions = {
+    const onlyTokens: IdOptions = {
       ...options,
       returnAlternatives: false,
       beamSize: options.nBest,
@@ -177,15 +171,14 @@ async function breathe(signal: AbortSignal | undefined): Promise<void> {
 }
 
 /** Whether nothing changes logits, and nothing but the rules of beam search decides. */
-function isPlain(options: ReadyOptions): boolean {
+function isPlain(options: IdOptions): boolean {
   return !(
     options.minLength ||
     options.noRepeatNgramSize ||
     options.repetitionPenalty !== 1 ||
     options.suppressTokens.length ||
     options.suppressSequences.length ||
-    options.disableUnk ||
-    options.prefixBiasBeta
+    options.disableUnk
   );
 }
 
@@ -202,11 +195,7 @@ function* batches(requests: readonly DecodeRequest[], beamSize: number): Generat
 }
 
 /** The best hypotheses of a sentence, their given tokens in front. */
-function given(
-  { prefix, logProbability = 0 }: DecodeRequest,
-  found: Hypothesis[],
-  options: ReadyOptions,
-): Hypothesis[] {
+function given({ prefix, logProbability = 0 }: DecodeRequest, found: Hypothesis[], options: IdOptions): Hypothesis[] {
   const scores = prefix.map((_, i) => (i === prefix.length - 1 ? logProbability : 0));
   return found.slice(0, options.nBest).map((hypothesis) => ({
     ...hypothesis,

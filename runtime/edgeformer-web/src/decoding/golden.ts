@@ -1,55 +1,21 @@
 /** Golden examples: inputs with the output recorded at export, run again here. */
 import type { Bundle } from "../bundle/bundle.js";
 import { GOLDEN_FILE } from "../bundle/manifest.js";
-import {
-  anything,
-  type Checked,
-  list,
-  optional,
-  orNull,
-  real,
-  record,
-  SchemaProblem,
-  whole,
-} from "../bundle/schema.js";
+import { parsed, SchemaProblem } from "../bundle/schema.js";
 import type { Hypothesis } from "../engine/interface.js";
 import { EdgeformerError } from "../errors.js";
+import type { Golden, GoldenCase } from "../generated.js";
 import type { Tokenizer } from "../tokenizer/interface.js";
 import type { CallOptions, GoldenResult } from "./translation.js";
 
 /** Largest difference of a score by precision: machines add in another order; after other precisions, 0.05. */
 const TOLERANCES: Readonly<Record<string, number>> = { fp32: 1e-4, fp16: 2e-2 };
 const TOLERANCE_OF_INTEGERS = 5e-2;
-const MAX_EXAMPLES = 1000;
-const ids = list(whole(0), 2 ** 16);
-const words = (value: unknown, path: string): string => {
-  if (typeof value === "string") return value;
-  throw new SchemaProblem(`\`${path}\` must be a text`);
-};
-
-const goldenCase = record({
-  text: words,
-  beam_size: whole(1, 1024),
-  ids,
-  score: real(),
-  source: ids,
-  output: words,
-  margin: real(),
-});
-
-const golden = record({
-  cases: list(goldenCase, MAX_EXAMPLES, 1),
-  machine: anything,
-  listed: optional(list(goldenCase, MAX_EXAMPLES), []),
-  traces: anything,
-  inner: optional(orNull(anything), null),
-  tensors: anything,
-});
-
-type GoldenCase = Checked<typeof goldenCase>;
 
 /** What runs the examples. */
-interface Decoding {
+interface ExampleRunner {
+  /** Whether searches can be restricted to the tokens of a shortlist. */
+  readonly hasShortlist: boolean;
   /** Source token ids of a text, as the model reads them. */
   encode(text: string): number[];
   decode(sources: readonly (readonly number[])[], options: CallOptions): Promise<Hypothesis[][]>;
@@ -60,8 +26,9 @@ interface Decoding {
  *
  * @throws EdgeformerError of kind `bundle`: the golden file cannot be parsed, or is damaged.
  */
-export async function checkGolden(bundle: Bundle, decoding: Decoding, target: Tokenizer): Promise<GoldenResult> {
-  const { cases, listed } = await readGolden(bundle);
+export async function checkGolden(bundle: Bundle, decoding: ExampleRunner, target: Tokenizer): Promise<GoldenResult> {
+  const { cases, listed: all } = await readGolden(bundle);
+  const listed = decoding.hasShortlist ? all : [];
   const precisions = Object.values(bundle.manifest.precision);
   const tolerance = Math.max(...precisions.map((name) => TOLERANCES[name] ?? TOLERANCE_OF_INTEGERS));
   const result: GoldenResult = { cases: cases.length + listed.length, maxScoreDifference: 0, problems: [] };
@@ -84,12 +51,12 @@ export async function checkGolden(bundle: Bundle, decoding: Decoding, target: To
   return result;
 }
 
-async function readGolden(bundle: Bundle): Promise<Checked<typeof golden>> {
+async function readGolden(bundle: Bundle): Promise<Golden> {
   const data = await bundle.read(GOLDEN_FILE);
   try {
-    return golden(JSON.parse(new TextDecoder().decode(data)), "");
+    return parsed("Golden", data);
   } catch (error) {
-    if (!(error instanceof SchemaProblem || error instanceof SyntaxError)) throw error;
+    if (!(error instanceof SchemaProblem)) throw error;
     throw new EdgeformerError(
       "bundle",
       `\`${GOLDEN_FILE}\` cannot be parsed (${error.message}); export the bundle again.`,
@@ -98,7 +65,7 @@ async function readGolden(bundle: Bundle): Promise<Checked<typeof golden>> {
 }
 
 /** Says the first text that each tokenizer encodes or decodes differently from the record. */
-function tokenizerProblems(cases: readonly GoldenCase[], decoding: Decoding, target: Tokenizer): string[] {
+function tokenizerProblems(cases: readonly GoldenCase[], decoding: ExampleRunner, target: Tokenizer): string[] {
   const problems: string[] = [];
   const encoded = cases.findIndex(({ text, source }) => firstDifference(decoding.encode(text), source) !== undefined);
   if (encoded >= 0) problems.push(`the source tokenizer gives other tokens for the text of example ${encoded + 1}`);

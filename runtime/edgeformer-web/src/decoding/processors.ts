@@ -1,6 +1,6 @@
 /** Changes of the logits of the next token, given the tokens that were generated so far. */
 import type { SpecialTokens } from "../bundle/manifest.js";
-import type { ReadyOptions } from "./options.js";
+import type { IdOptions } from "./options.js";
 
 /**
  * Changes logits in place.
@@ -10,17 +10,8 @@ import type { ReadyOptions } from "./options.js";
  */
 export type Processor = (history: readonly number[], logits: Float32Array) => void;
 
-/**
- * The processors that the options require, in the order of those in Python.
- *
- * @param bias tokens that the output should begin with.
- */
-export function buildProcessors(
-  options: ReadyOptions,
-  special: SpecialTokens,
-  isListed: boolean,
-  bias: readonly number[],
-): Processor[] {
+/** The processors that the options require, in the order of those in Python. */
+export function buildProcessors(options: IdOptions, special: SpecialTokens, isListed: boolean): Processor[] {
   const processors: Processor[] = [];
   if (options.repetitionPenalty !== 1) processors.push(repetitionPenalty(options.repetitionPenalty));
   if (options.noRepeatNgramSize) processors.push(noRepeatNgram(options.noRepeatNgramSize));
@@ -35,7 +26,6 @@ export function buildProcessors(
     processors.push((_, logits) => {
       for (const token of never) logits[token] = -Infinity;
     });
-  if (bias.length) processors.push(prefixBias(bias, options.prefixBiasBeta));
   return processors;
 }
 
@@ -65,20 +55,6 @@ function suppressSequences(sequences: readonly (readonly number[])[]): Processor
       const begin = history.length - sequence.length + 1;
       if (begin >= 0 && sequence.slice(0, -1).every((token, i) => history[begin + i] === token))
         logits[sequence.at(-1)!] = -Infinity;
-    }
-  };
-}
-
-/** Favors the tokens of a prefix, as long as the output has followed it (CTranslate2's biased decoding). */
-function prefixBias(prefix: readonly number[], beta: number): Processor {
-  return (history, logits) => {
-    const next = prefix[history.length];
-    if (next === undefined || logits[next] === -Infinity || history.some((token, i) => token !== prefix[i])) return;
-    const peak = logits.reduce((one, other) => Math.max(one, other));
-    const sum = logits.reduce((total, logit) => total + Math.exp(logit - peak), 0);
-    for (let token = 0; token < logits.length; token++) {
-      const probability = ((1 - beta) / sum) * Math.exp(logits[token]! - peak);
-      logits[token] = Math.log(probability + (token === next ? beta : 0));
     }
   };
 }

@@ -21,7 +21,7 @@ export interface StepRules {
 }
 
 /** A hypothesis that may go on. */
-interface Live {
+interface PartialHypothesis {
   /** Tokens so far, those of the prefix included. */
   ids: readonly number[];
   /** Log-probability after each token. */
@@ -39,7 +39,7 @@ interface Extension {
 
 /** The state of the search for one sentence. */
 export class StepSearch {
-  #live: Live[];
+  #live: PartialHypothesis[];
   #isFirst = true;
   readonly #found: Hypothesis[] = [];
 
@@ -101,7 +101,7 @@ export class StepSearch {
   }
 
   /** Adds the best extensions of a hypothesis to the pool, which has the best of all, in order. */
-  #extend(live: Live, row: number, logits: Float32Array, pool: Extension[]): void {
+  #extend(live: PartialHypothesis, row: number, logits: Float32Array, pool: Extension[]): void {
     const { listed, processors } = this.rules;
     const size = this.options.beams === 1 ? 1 : 2 * this.options.beams;
     let [values, tokens] = [logits, listed];
@@ -132,7 +132,7 @@ export class StepSearch {
     const { places, stopsEarly, lengthPenalty, givenLength } = this.options;
     const next = going.map((extension) => this.#longer(extension));
     const length = (next[0]?.ids.length ?? 0) - this.given.length;
-    const isStopped = ({ ids }: Live) =>
+    const isStopped = ({ ids }: PartialHypothesis) =>
       length >= this.sentence.most ||
       (this.rules.maxNgramRepeats > 0 && endsInRepeats(ids, this.rules.maxNgramRepeats));
     const stays = next.map((live) => !isStopped(live));
@@ -150,7 +150,7 @@ export class StepSearch {
     return rows;
   }
 
-  #longer({ logProbability, token, row }: Extension): Live {
+  #longer({ logProbability, token, row }: Extension): PartialHypothesis {
     const { ids, trail } = this.#live[row]!;
     return { ids: [...ids, token], trail: [...trail, logProbability], logProbability };
   }

@@ -1,7 +1,7 @@
 /** Target tokens that callers give: prefixes of translations and tokens that may not be generated. */
 import { EdgeformerError } from "../errors.js";
 import type { Tokenizer } from "../tokenizer/interface.js";
-import { type DecodeOptions, optionError, type ReadyOptions, type Token, type TokensOrText } from "./options.js";
+import { type DecodeOptions, type IdOptions, optionError, type Token, type TokensOrText } from "./options.js";
 
 /**
  * The ids of text or tokens.
@@ -48,7 +48,7 @@ export function prefixIds(
 }
 
 /** Options whose tokens and texts are replaced with ids. */
-export function withIds(tokenizer: Tokenizer, options: DecodeOptions): ReadyOptions {
+export function withIds(tokenizer: Tokenizer, options: DecodeOptions): IdOptions {
   const sequences = options.suppressSequences.flatMap((sequence) => {
     const isWords = typeof sequence === "string" && sequence.trim() !== "";
     const spellings = isWords ? [sequence, ` ${sequence}`] : [sequence];

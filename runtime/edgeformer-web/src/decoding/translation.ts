@@ -69,7 +69,7 @@ export interface CallOptions extends OptionChanges {
   sourceLanguage?: string | undefined;
   /** Language to translate to. */
   targetLanguage?: string | undefined;
-  /** Restrict searches to the tokens of the bundle's shortlist, if it has one; by default, true. */
+  /** Restrict searches on the kernels to the tokens of the bundle's shortlist, if it has one; by default, true. */
   shortlist?: boolean | undefined;
   /** Gives the call up, which then fails with the signal's reason. */
   signal?: AbortSignal | undefined;

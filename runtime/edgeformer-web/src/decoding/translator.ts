@@ -13,7 +13,7 @@ import { openTokenizers } from "../tokenizer/open.js";
 import { type DecodeRequest, Decoder } from "./decoder.js";
 import { checkGolden } from "./golden.js";
 import { chosenLanguages, type LanguagePair, resolvedTokens } from "./languages.js";
-import { changedOptions, type DecodeOptions, defaultOptions, optionError, type ReadyOptions } from "./options.js";
+import { changedOptions, type DecodeOptions, defaultOptions, type IdOptions, optionError } from "./options.js";
 import { Shortlist } from "./shortlist.js";
 import { prefixIds, withIds } from "./target.js";
 import type {
@@ -49,7 +49,8 @@ const BLANK = /^[\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u20
 export async function openTranslator(location: BundleLocation, options: OpenOptions = {}): Promise<Translator> {
   const bundle = await openBundle(location, options);
   const { manifest } = bundle;
-  const lists = manifest.shortlist ? [SHORTLIST_FILE] : [];
+  const hasLists = usesKernels(manifest, options) && Object.hasOwn(manifest.files, SHORTLIST_FILE);
+  const lists = hasLists ? [SHORTLIST_FILE] : [];
   bundle.expect([WEIGHTS_FILE, manifest.tokenizers.source, manifest.tokenizers.target, ...lists]);
   const [engine, tokenizers, shortlist] = await Promise.all([
     openEngine(bundle, options),
@@ -59,21 +60,25 @@ export async function openTranslator(location: BundleLocation, options: OpenOpti
   return new LocalTranslator(bundle, engine, tokenizers, shortlist);
 }
 
-async function openEngine(bundle: Bundle, { engine, wasm, onnxruntime }: OpenOptions): Promise<Engine> {
+function usesKernels({ plan }: Manifest, { engine }: OpenOptions): boolean {
+  return (engine ?? (plan ? "kernels" : "onnxruntime")) === "kernels";
+}
+
+async function openEngine(bundle: Bundle, options: OpenOptions): Promise<Engine> {
   const { plan } = bundle.manifest;
-  if (engine === "onnxruntime" || (!plan && engine === undefined)) {
-    const opened = await openOnnxRuntime(bundle, onnxruntime);
+  if (!usesKernels(bundle.manifest, options)) {
+    const opened = await openOnnxRuntime(bundle, options.onnxruntime);
     await opened.load();
     return opened;
   }
-  if (plan) return openKernels(bundle, plan, wasm);
+  if (plan) return openKernels(bundle, plan, options.wasm);
   throw new EdgeformerError("engine", `Bundle \`${bundle.label}\` has no plan for the kernels; export it in int8.`);
 }
 
 /** How a call translates. */
-interface Call {
+interface CallSettings {
   decoder: Decoder;
-  options: ReadyOptions;
+  options: IdOptions;
   special: SpecialTokens;
   /** Tokens before and after those of a source. */
   around: [number[], number[]];
@@ -98,6 +103,10 @@ export class LocalTranslator implements Translator {
 
   get engine(): "kernels" | "onnxruntime" {
     return this.model.name;
+  }
+
+  get hasShortlist(): boolean {
+    return this.shortlist !== undefined;
   }
 
   get hasAttention(): boolean {
@@ -182,7 +191,7 @@ export class LocalTranslator implements Translator {
     return call.decoder.decode(requests, call.options, options.signal);
   }
 
-  #call({ targetPrefix, sourceLanguage, targetLanguage, shortlist, signal, ...changes }: CallOptions): Call {
+  #call({ targetPrefix, sourceLanguage, targetLanguage, shortlist, signal, ...changes }: CallOptions): CallSettings {
     const { manifest, tokenizers } = this;
     const options = withIds(tokenizers.target, changedOptions(this.#defaults, changes));
     const own: LanguagePair = [manifest.source_language, manifest.target_language];
@@ -195,7 +204,7 @@ export class LocalTranslator implements Translator {
       });
     const special = { ...manifest.special, prefix: ids("target", manifest.text.target_prefix) };
     const decoder = new Decoder(this.model, manifest, special, shortlist === false ? undefined : this.shortlist);
-    const around: Call["around"] = [
+    const around: CallSettings["around"] = [
       ids("source", manifest.text.source_prefix),
       ids("source", manifest.text.source_suffix),
     ];
@@ -206,11 +215,11 @@ export class LocalTranslator implements Translator {
     return { decoder, options, special, around };
   }
 
-  #prefixes(given: CallOptions["targetPrefix"], count: number, { special }: Call): number[][] {
+  #prefixes(given: CallOptions["targetPrefix"], count: number, { special }: CallSettings): number[][] {
     return prefixIds(this.tokenizers.target, given, count, [special.pad, special.bos, special.eos]);
   }
 
-  #encode(text: string, index: number, { options, around }: Call): Translation["source"] {
+  #encode(text: string, index: number, { options, around }: CallSettings): Translation["source"] {
     if (typeof text !== "string") throw inputError(index, "must be a string");
     if (BLANK.test(text)) return { text, ids: [], truncated: 0 };
     const [before, after] = around;
@@ -228,15 +237,14 @@ export class LocalTranslator implements Translator {
     return { text, ids: [...before, ...ids.slice(0, room), ...after], truncated };
   }
 
-  #request(source: readonly number[], prefix: readonly number[], index: number, call: Call): DecodeRequest {
+  #request(source: readonly number[], prefix: readonly number[], index: number, call: CallSettings): DecodeRequest {
     const most = call.decoder.limit(call.options);
     if (prefix.length >= most)
       throw inputError(index, `has a target prefix of ${prefix.length} tokens, but may have at most ${most} in all`);
-    const [forced, bias] = call.options.prefixBiasBeta ? [[], prefix] : [prefix, []];
-    return { source, prefix: forced, bias, limit: call.decoder.limit(call.options, source.length, forced.length) };
+    return { source, prefix, limit: call.decoder.limit(call.options, source.length, prefix.length) };
   }
 
-  #detokenized({ ids, score, finished, tokenScores }: Hypothesis, { options }: Call): TextHypothesis {
+  #detokenized({ ids, score, finished, tokenScores }: Hypothesis, { options }: CallSettings): TextHypothesis {
     const hasScore = options.returnScores || options.returnTokenScores || options.nBest > 1 || options.beamSize > 1;
     const sum = tokenScores.reduce((total, each) => total + each, 0);
     return {
@@ -252,7 +260,7 @@ export class LocalTranslator implements Translator {
   }
 
   /** Adds attention weights to all hypotheses. */
-  async #attend(translations: readonly Translation[], call: Call): Promise<void> {
+  async #attend(translations: readonly Translation[], call: CallSettings): Promise<void> {
     if (!this.hasAttention) throw optionError("The model has no attention weights; set `returnAttention` to false.");
     for (const { source, hypotheses } of translations)
       for (const hypothesis of source.ids.length ? hypotheses : [])
@@ -260,12 +268,16 @@ export class LocalTranslator implements Translator {
   }
 
   /** Feeds a target to the model once more, to see what it attends to. */
-  async #weights(source: readonly number[], target: readonly number[], { special }: Call): Promise<Float32Array[]> {
+  async #weights(
+    source: readonly number[],
+    target: readonly number[],
+    { special }: CallSettings,
+  ): Promise<Float32Array[]> {
     const fed = [special.bos, ...special.prefix, ...target.slice(0, -1)];
     return (await this.model.attention(source, fed)).slice(special.prefix.length);
   }
 
-  async #attention(source: readonly number[], hypothesis: TextHypothesis, call: Call): Promise<Attention> {
+  async #attention(source: readonly number[], hypothesis: TextHypothesis, call: CallSettings): Promise<Attention> {
     const target = [...hypothesis.ids, ...(hypothesis.finished ? [call.special.eos] : [])];
     const weights = await this.#weights(source, target, call);
     const aligned = hypothesis.ids.map((_, i): [number, number] => [largest(ofText(weights[i]!, call)), i]);
@@ -295,7 +307,7 @@ function translation(source: Translation["source"], hypotheses: TextHypothesis[]
 }
 
 /** Weights of those source tokens that are part of the text. */
-const ofText = (row: Float32Array, { around: [before, after] }: Call): Float32Array =>
+const ofText = (row: Float32Array, { around: [before, after] }: CallSettings): Float32Array =>
   row.subarray(before.length, row.length - after.length);
 
 /** Position of the first largest value; -1 if there is none. */
@@ -304,7 +316,7 @@ function largest(values: Float32Array): number {
 }
 
 /** Translation of a blank text. */
-function blank({ returnTokenScores }: ReadyOptions): TextHypothesis {
+function blank({ returnTokenScores }: IdOptions): TextHypothesis {
   const [tokenScores, confidence] = returnTokenScores ? [[], 1] : [null, null];
   return { text: "", tokens: [], ids: [], score: 0, finished: true, tokenScores, confidence, attention: null };
 }

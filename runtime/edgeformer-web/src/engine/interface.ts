@@ -81,7 +81,11 @@ export interface EngineBatch {
 export interface Engine {
   readonly name: "kernels" | "onnxruntime";
 
-  /** Encodes a sentence, which has one row at first. */
+  /**
+   * Encodes a sentence, which has one row at first.
+   *
+   * @param listing tokens that it may use; undefined for all. Only the kernels get one.
+   */
   start(source: readonly number[], listing: Listing | undefined): Promise<EngineBatch>;
 
   /**

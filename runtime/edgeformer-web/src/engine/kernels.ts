@@ -1,10 +1,11 @@
 /** The kernels' WebAssembly as an engine: see `edgeformer_kernels.h`, whose names this file follows. */
 import type { Bundle } from "../bundle/bundle.js";
 import { WEIGHTS_FILE } from "../bundle/manifest.js";
-import { type Plan, planNumbers } from "../bundle/plan.js";
+import { planNumbers } from "../bundle/plan.js";
 import { EdgeformerError } from "../errors.js";
+import type { Plan } from "../generated.js";
 import type { Engine, EngineBatch, Hypothesis, Listing, PlainSearch, SearchSentence } from "./interface.js";
-import { type KernelExports, Places, startKernels, type WasmSource } from "./wasm.js";
+import { type KernelExports, ScratchMemory, startKernels, type WasmSource } from "./wasm.js";
 
 const PROBLEM_BYTES = 256;
 const OPTIONS_BYTES = 136;
@@ -16,18 +17,18 @@ const NOT_FINITE = 2;
  *
  * @throws EdgeformerError of kind `bundle`: the plan or the weights are damaged.
  */
-export async function openKernels(bundle: Bundle, plan: Plan, wasm?: WasmSource): Promise<Kernels> {
+export async function openKernels(bundle: Bundle, plan: Plan, wasm?: WasmSource): Promise<KernelEngine> {
   const kernels = await startKernels(wasm);
-  const places = new Places(kernels);
+  const scratch = new ScratchMemory(kernels);
   const size = bundle.size(WEIGHTS_FILE);
-  const weights = places.room("weights", size);
+  const weights = scratch.reserve("weights", size);
   await bundle.readInto(WEIGHTS_FILE, new Uint8Array(kernels.memory.buffer as ArrayBuffer, weights, size));
   const numbers = planNumbers(plan);
-  const problem = places.room("problem", PROBLEM_BYTES);
+  const problem = scratch.reserve("problem", PROBLEM_BYTES);
   const model = kernels.edgeformer_open(
     weights,
     BigInt(size),
-    places.doubles("plan", numbers),
+    scratch.doubles("plan", numbers),
     BigInt(numbers.length),
     0,
     problem,
@@ -37,17 +38,17 @@ export async function openKernels(bundle: Bundle, plan: Plan, wasm?: WasmSource)
     const [why] = new TextDecoder().decode(new Uint8Array(kernels.memory.buffer, problem, PROBLEM_BYTES)).split("\0");
     throw new EdgeformerError("bundle", `Bundle \`${bundle.label}\`: its plan is damaged: ${why}; export it again.`);
   }
-  return new Kernels(kernels, places, model, bundle.manifest.target_vocab_size);
+  return new KernelEngine(kernels, scratch, model, bundle.manifest.target_vocab_size);
 }
 
 /** The opened model. */
-export class Kernels implements Engine {
+export class KernelEngine implements Engine {
   readonly name = "kernels";
   #opened: KernelExports | undefined;
 
   constructor(
     kernels: KernelExports,
-    private readonly places: Places,
+    private readonly scratch: ScratchMemory,
     private readonly model: number,
     private readonly vocabSize: number,
   ) {
@@ -58,7 +59,7 @@ export class Kernels implements Engine {
     const kernels = this.#kernels();
     const batch = this.#start(kernels, [source], listing);
     const width = listing?.listed.length ?? this.vocabSize;
-    return new KernelBatch(kernels, new Places(kernels), batch, width);
+    return new KernelBatch(kernels, new ScratchMemory(kernels), batch, width);
   }
 
   search(sentences: readonly SearchSentence[], listing: Listing | undefined, options: PlainSearch): Hypothesis[][] {
@@ -72,10 +73,10 @@ export class Kernels implements Engine {
       const results = this.#resultsFor(sentences.length * options.hypotheses, Math.max(...most));
       const outcome = kernels.edgeformer_search(
         batch,
-        this.places.wholes("begin", begin),
+        this.scratch.wholes("begin", begin),
         BigInt(begin.length / sentences.length),
-        this.places.wholes("most", most),
-        this.places.doubles("initial", initial),
+        this.scratch.wholes("most", most),
+        this.scratch.doubles("initial", initial),
         this.#options(options),
         0,
         0,
@@ -95,9 +96,9 @@ export class Kernels implements Engine {
     const kernels = this.#kernels();
     const batch = this.#start(kernels, [source], undefined);
     try {
-      const room = this.places.room("attention", 4 * source.length);
+      const room = this.scratch.reserve("attention", 4 * source.length);
       return fed.map((token) => {
-        checked(kernels.edgeformer_attend(batch, this.places.wholes("tokens", [token]), room, BigInt(source.length)));
+        checked(kernels.edgeformer_attend(batch, this.scratch.wholes("tokens", [token]), room, BigInt(source.length)));
         return new Float32Array(kernels.memory.buffer, room, source.length).slice();
       });
     } finally {
@@ -120,15 +121,15 @@ export class Kernels implements Engine {
   }
 
   #start(kernels: KernelExports, sources: readonly (readonly number[])[], listing: Listing | undefined): number {
-    const tokens = this.places.wholes("tokens", sources.flat());
-    const lengths = this.places.wholes(
+    const tokens = this.scratch.wholes("tokens", sources.flat());
+    const lengths = this.scratch.wholes(
       "lengths",
       sources.map((source) => source.length),
     );
     const batch = checked(kernels.edgeformer_start(this.model, tokens, lengths, BigInt(sources.length), 0, 0n));
     if (listing) {
-      const listed = this.places.wholes("listed", listing.listed);
-      const usable = this.places.bytes("usable", listing.usable);
+      const listed = this.scratch.wholes("listed", listing.listed);
+      const usable = this.scratch.bytes("usable", listing.usable);
       const isDone = kernels.edgeformer_restrict(batch, listed, BigInt(listing.listed.length), usable);
       if (!isDone) kernels.edgeformer_end(batch);
       checked(isDone);
@@ -140,9 +141,9 @@ export class Kernels implements Engine {
   #options(options: PlainSearch): number {
     const suppressed = ascending(options.suppressed);
     const forbidden = ascending(options.forbidden);
-    const suppressedPlace = this.places.wholes("suppressed", suppressed);
-    const forbiddenPlace = this.places.wholes("forbidden", forbidden);
-    const place = this.places.room("options", OPTIONS_BYTES);
+    const suppressedPlace = this.scratch.wholes("suppressed", suppressed);
+    const forbiddenPlace = this.scratch.wholes("forbidden", forbidden);
+    const place = this.scratch.reserve("options", OPTIONS_BYTES);
     const view = new DataView(this.#kernels().memory.buffer, place, OPTIONS_BYTES);
     const { beams, hypotheses, places, shrinks, stopsEarly, countsEnd, followsPrefix, wantsScores } = options;
     const wholes = [beams, hypotheses, places, shrinks, stopsEarly, countsEnd, followsPrefix, wantsScores];
@@ -161,12 +162,12 @@ export class Kernels implements Engine {
 
   /** Makes room for `edgeformer_results` with `count` hypotheses of at most `room` tokens. */
   #resultsFor(count: number, room: number): { place: number; read(first: number, count: number): Hypothesis[] } {
-    const token = this.places.room("result-tokens", 8 * count * room);
-    const logs = this.places.room("result-log-probabilities", 8 * count * room);
-    const counts = this.places.room("result-counts", 8 * count);
-    const scores = this.places.room("result-scores", 8 * count);
-    const finished = this.places.room("result-finished", count);
-    const place = this.places.room("results", RESULTS_BYTES);
+    const token = this.scratch.reserve("result-tokens", 8 * count * room);
+    const logs = this.scratch.reserve("result-log-probabilities", 8 * count * room);
+    const counts = this.scratch.reserve("result-counts", 8 * count);
+    const scores = this.scratch.reserve("result-scores", 8 * count);
+    const finished = this.scratch.reserve("result-finished", count);
+    const place = this.scratch.reserve("results", RESULTS_BYTES);
     const kernels = this.#kernels();
     const view = new DataView(kernels.memory.buffer, place, RESULTS_BYTES);
     view.setBigInt64(0, BigInt(room), true);
@@ -195,7 +196,7 @@ class KernelBatch implements EngineBatch {
 
   constructor(
     private readonly kernels: KernelExports,
-    private readonly places: Places,
+    private readonly scratch: ScratchMemory,
     batch: number,
     private readonly width: number,
   ) {
@@ -204,19 +205,19 @@ class KernelBatch implements EngineBatch {
 
   async step(tokens: readonly number[]): Promise<Float32Array> {
     const size = tokens.length * this.width;
-    const logits = this.places.room("logits", 4 * size);
-    checked(this.kernels.edgeformer_step(this.#batch, this.places.wholes("tokens", tokens), logits, BigInt(size)));
+    const logits = this.scratch.reserve("logits", 4 * size);
+    checked(this.kernels.edgeformer_step(this.#batch, this.scratch.wholes("tokens", tokens), logits, BigInt(size)));
     return new Float32Array(this.kernels.memory.buffer, logits, size);
   }
 
   async select(rows: readonly number[]): Promise<void> {
-    checked(this.kernels.edgeformer_select(this.#batch, this.places.wholes("tokens", rows), BigInt(rows.length)));
+    checked(this.kernels.edgeformer_select(this.#batch, this.scratch.wholes("tokens", rows), BigInt(rows.length)));
   }
 
   end(): void {
     if (this.#batch) this.kernels.edgeformer_end(this.#batch);
     this.#batch = 0;
-    this.places.free();
+    this.scratch.free();
   }
 }
 

@@ -6,10 +6,8 @@
 import type { Bundle } from "../bundle/bundle.js";
 import { ATTENTION_FILE, DECODER_FILE, ENCODER_FILE, type StateTensor, WEIGHTS_FILE } from "../bundle/manifest.js";
 import { EdgeformerError } from "../errors.js";
-import type { Engine, EngineBatch, Listing } from "./interface.js";
+import type { Engine, EngineBatch } from "./interface.js";
 
-const SHORTLIST_WEIGHT_FILE = "shortlist_weight.onnx";
-const SHORTLIST_DECODER_FILE = "shortlist_decoder.onnx";
 /** Positions for which caches that are written in place have room at first; doubled whenever they are full. */
 const FIRST_CAPACITY = 32;
 
@@ -75,25 +73,15 @@ export class OnnxEngine implements Engine {
     private readonly ort: OnnxRuntime,
   ) {}
 
-  /** Reads the weights and all graphs, so that nothing is missing later without a connection. */
+  /** Reads the weights and graphs, so that nothing is missing later without a connection. */
   async load(): Promise<void> {
-    const graphs = Object.keys(this.bundle.manifest.files).filter((name) => name.endsWith(".onnx"));
+    const { files } = this.bundle.manifest;
+    const graphs = [ENCODER_FILE, DECODER_FILE, ATTENTION_FILE].filter((name) => Object.hasOwn(files, name));
     await Promise.all([WEIGHTS_FILE, ...graphs].map((name) => this.#read(name)));
   }
 
-  async start(source: readonly number[], listing: Listing | undefined): Promise<EngineBatch> {
-    const values = await this.#encoded(source);
-    if (!listing) return new OnnxBatch(this, DECODER_FILE, this.bundle.manifest.state, values);
-    const listed = this.tensor("int64", BigInt64Array.from(listing.listed, BigInt), [listing.listed.length]);
-    const { listed_weight, projection_bias } = await this.run(SHORTLIST_WEIGHT_FILE, { listed });
-    const bias = (projection_bias!.data as Float32Array).map((each, i) => (listing.usable[i] ? each : -Infinity));
-    values.set("listed_weight", listed_weight!);
-    values.set("listed_bias", this.tensor("float32", bias, [1, bias.length]));
-    const table: StateTensor[] = [
-      { name: "listed_weight", kind: "constant", dtype: "float32", axes: ["D", "C"] },
-      { name: "listed_bias", kind: "constant", dtype: "float32", axes: ["R", "C"] },
-    ];
-    return new OnnxBatch(this, SHORTLIST_DECODER_FILE, [...this.bundle.manifest.state, ...table], values);
+  async start(source: readonly number[]): Promise<EngineBatch> {
+    return new OnnxBatch(this, DECODER_FILE, this.bundle.manifest.state, await this.#encoded(source));
   }
 
   async attention(source: readonly number[], fed: readonly number[]): Promise<Float32Array[]> {

@@ -128,8 +128,8 @@ async function readBytes(address: URL): Promise<BufferSource> {
 
 const ALIGNMENT = 64;
 
-/** Places in the module's memory that are used again and again: each grows to the most that it has ever held. */
-export class Places {
+/** ScratchMemory in the module's memory that are used again and again: each grows to the most that it has ever held. */
+export class ScratchMemory {
   readonly #places = new Map<string, { raw: number; place: number; size: number }>();
 
   constructor(private readonly kernels: KernelExports) {}
@@ -139,7 +139,7 @@ export class Places {
    *
    * @throws EdgeformerError of kind `engine`: there is not enough memory.
    */
-  room(name: string, size: number): number {
+  reserve(name: string, size: number): number {
     const old = this.#places.get(name);
     if (old && old.size >= size) return old.place;
     if (old) this.kernels.free(old.raw);
@@ -154,7 +154,7 @@ export class Places {
 
   /** Writes whole numbers from 0 to 2^31 - 1 as 64 bits each. */
   wholes(name: string, numbers: ArrayLike<number>): number {
-    const place = this.room(name, 8 * numbers.length);
+    const place = this.reserve(name, 8 * numbers.length);
     const words = new Int32Array(this.kernels.memory.buffer, place, 2 * numbers.length);
     for (let i = 0; i < numbers.length; i++) {
       words[2 * i] = numbers[i]!;
@@ -164,13 +164,13 @@ export class Places {
   }
 
   doubles(name: string, numbers: ArrayLike<number>): number {
-    const place = this.room(name, 8 * numbers.length);
+    const place = this.reserve(name, 8 * numbers.length);
     new Float64Array(this.kernels.memory.buffer, place, numbers.length).set(numbers);
     return place;
   }
 
   bytes(name: string, content: Uint8Array): number {
-    const place = this.room(name, content.length);
+    const place = this.reserve(name, content.length);
     new Uint8Array(this.kernels.memory.buffer, place, content.length).set(content);
     return place;
   }

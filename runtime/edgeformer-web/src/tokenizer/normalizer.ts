@@ -1,15 +1,18 @@
 /** SentencePiece's normalization: character rules, white space, and a space before the first word or after the last. */
-import type { Rules } from "./sentencepiece_file.js";
+import { SchemaProblem } from "../bundle/schema.js";
+import type { Normalization } from "../generated.js";
 import type { Trie } from "./trie.js";
 import { characterLength } from "./utf8.js";
 
-/** Normalized text. */
-export interface Normalized {
+/** NormalizedText text. */
+export interface NormalizedText {
   bytes: Uint8Array;
   /** For each byte, and the end: the byte of the text that it stands for. */
   origins: number[];
 }
 
+/** Bytes that a character is replaced with. */
+const MAX_REPLACEMENT = 64;
 const SPACE = 0x20;
 /** U+2581, which stands for a space. */
 const SPACE_SYMBOL = [0xe2, 0x96, 0x81];
@@ -20,25 +23,33 @@ export class Normalizer {
   private readonly replacements: Uint8Array;
 
   /**
-   * @param rules what the model says; its character rules are those that `readSentencePiece` let through.
+   * @param rules what the model says.
    * @param asSuffix whether the added space is after the text.
    * @param symbols texts that are kept as they are.
+   * @throws SchemaProblem: its rules for characters are damaged.
    */
   constructor(
-    private readonly rules: Rules,
+    private readonly rules: Normalization,
     private readonly asSuffix: boolean,
     private readonly symbols?: Trie,
   ) {
-    const { charsmap } = rules;
-    const size = charsmap.length ? new DataView(charsmap.buffer, charsmap.byteOffset).getUint32(0, true) : 0;
+    const charsmap = fromBase64(rules.charsmap);
+    const size = charsmap.length > 4 ? new DataView(charsmap.buffer).getUint32(0, true) : 0;
+    if (charsmap.length && (!size || size % 4 || 4 + size >= charsmap.length || charsmap.at(-1) !== 0))
+      throw new SchemaProblem("its character rules are damaged");
     this.units = new Uint32Array(charsmap.slice(4, 4 + size).buffer);
     this.replacements = charsmap.subarray(4 + size);
+    for (let start = 0, end = 0; start < this.replacements.length; start = end + 1) {
+      end = this.replacements.indexOf(0, start);
+      if (end - start > MAX_REPLACEMENT)
+        throw new SchemaProblem(`it replaces a character with more than ${MAX_REPLACEMENT} bytes`);
+    }
   }
 
   /** Normalizes text in UTF-8. */
-  normalize(text: Uint8Array): Normalized {
-    const { addDummyPrefix, removeExtraWhitespaces: trims, escapeWhitespaces } = this.rules;
-    const space = escapeWhitespaces ? SPACE_SYMBOL : [SPACE];
+  normalize(text: Uint8Array): NormalizedText {
+    const { add_dummy_prefix: addsSpace, remove_extra_whitespaces: trims } = this.rules;
+    const space = this.rules.escape_whitespaces ? SPACE_SYMBOL : [SPACE];
     const bytes: number[] = [];
     const origins: number[] = [];
     let offset = 0;
@@ -53,7 +64,7 @@ export class Normalizer {
       offset += part.length;
       part = this.prefix(text, offset);
     }
-    if (offset < text.length && addDummyPrefix && !this.asSuffix) add(space);
+    if (offset < text.length && addsSpace && !this.asSuffix) add(space);
     const isBlank = offset >= text.length;
     for (let afterSpace = trims; offset < text.length; part = this.prefix(text, offset)) {
       let start = 0;
@@ -68,7 +79,7 @@ export class Normalizer {
       offset = origins[bytes.length]!;
       origins.length = bytes.length;
     }
-    if (!isBlank && addDummyPrefix && this.asSuffix) add(space);
+    if (!isBlank && addsSpace && this.asSuffix) add(space);
     return { bytes: Uint8Array.from(bytes), origins: [...origins, offset] };
   }
 
@@ -100,4 +111,12 @@ export class Normalizer {
 
 function childrenOf(unit: number): number {
   return (unit >>> 10) << ((unit & 0x200) >>> 6);
+}
+
+function fromBase64(text: string): Uint8Array<ArrayBuffer> {
+  try {
+    return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  } catch {
+    throw new SchemaProblem("its character rules are not base64");
+  }
 }

@@ -1,16 +1,13 @@
 /** The tokenizers of a bundle. */
 import type { Manifest } from "../bundle/manifest.js";
-import { SchemaProblem } from "../bundle/schema.js";
+import { checked, parsedJson, SchemaProblem } from "../bundle/schema.js";
 import { EdgeformerError } from "../errors.js";
 import type { FileReader, Tokenizer, Tokenizers } from "./interface.js";
-import { JsonTokenizer } from "./json.js";
-import { SentencePiece } from "./sentencepiece.js";
-
-const SUFFIX = ".spm";
+import { LibraryTokenizer } from "./library.js";
+import { SentencePieceTokenizer } from "./sentencepiece.js";
 
 /**
- * Opens the tokenizers of a bundle, by `manifest.tokenizers`: `tokenizer.json` of the library, of the project's own
- * kinds, or a SentencePiece model (`.spm`).
+ * Opens the tokenizers of a bundle, by `manifest.tokenizers`: files of the `tokenizers` library, or SentencePiece models.
  *
  * @throws EdgeformerError of kind `bundle`: a file is damaged, is of a kind that is not supported, or its vocabulary or
  *   special tokens are not those of the manifest.
@@ -34,9 +31,11 @@ async function openTokenizer(manifest: Manifest, files: FileReader, name: string
   const { text } = manifest;
   const special = new Set([text.pad, text.unk, text.bos, text.eos, ...text.suppress, ...Object.values(text.languages)]);
   try {
-    const tokenizer = name.endsWith(SUFFIX)
-      ? new SentencePiece(data, special, text.unk)
-      : new JsonTokenizer(data, special);
+    const file = parsedJson(data) as { kind?: unknown } | null;
+    const tokenizer =
+      file?.kind === undefined
+        ? new LibraryTokenizer(checked("LibraryFile", file), special)
+        : new SentencePieceTokenizer(checked("SentencePieceFile", file), special, text.unk);
     const missing = [text.pad, text.unk, text.bos, text.eos].filter((token) => tokenizer.tokenId(token) === undefined);
     if (missing.length) throw new SchemaProblem(`its vocabulary lacks ${missing.join(", ")}`);
     return tokenizer;

@@ -10,7 +10,7 @@ export interface Segment {
 }
 
 /** What a division into pieces is scored by. */
-export interface Pieces {
+export interface PieceScores {
   trie: Trie;
   /** The score of a piece; `NaN` if it is not used. */
   score(id: number): number;
@@ -25,7 +25,7 @@ export interface Pieces {
  * Divides text in UTF-8 into the pieces whose scores have the largest sum; of several divisions, the one found first.
  * Linear in the length of the text: from every character, only pieces that the text has are followed (Viterbi).
  */
-export function mostProbable(text: Uint8Array, pieces: Pieces): Segment[] {
+export function mostProbable(text: Uint8Array, pieces: PieceScores): Segment[] {
   // The best division of the text up to each byte: its sum, and the number and start of its last piece.
   const sums = new Float64Array(text.length + 1);
   const ids = new Int32Array(text.length + 1);
@@ -72,7 +72,7 @@ export function merged(segments: Segment[], merge: Merge): Segment[] {
   // the one before.
   const next = segments.map((_, index) => index + 1);
   const before = segments.map((_, index) => index - 1);
-  const heap: Waiting[] = [];
+  const heap: MergeCandidate[] = [];
   const offer = (left: number) => {
     const right = next[left]!;
     const found = left < 0 || right >= segments.length ? undefined : merge(segments[left]!, segments[right]!);
@@ -98,17 +98,17 @@ export function merged(segments: Segment[], merge: Merge): Segment[] {
 const GONE = -1;
 
 /** A pair that may be merged: the position of its left segment. */
-interface Waiting {
+interface MergeCandidate {
   id: number;
   rank: number;
   left: number;
 }
 
-function precedes(one: Waiting, other: Waiting): boolean {
+function precedes(one: MergeCandidate, other: MergeCandidate): boolean {
   return one.rank < other.rank || (one.rank === other.rank && one.left < other.left);
 }
 
-function push(heap: Waiting[], entry: Waiting): void {
+function push(heap: MergeCandidate[], entry: MergeCandidate): void {
   let index = heap.length;
   while (index > 0) {
     const parent = (index - 1) >> 1;
@@ -119,7 +119,7 @@ function push(heap: Waiting[], entry: Waiting): void {
   heap[index] = entry;
 }
 
-function pop(heap: Waiting[]): Waiting | undefined {
+function pop(heap: MergeCandidate[]): MergeCandidate | undefined {
   const top = heap[0];
   const last = heap.pop();
   if (!top || !last || !heap.length) return top;

@@ -9,7 +9,7 @@ import type { BlockTranslation, TextOptions } from "../text/translator.js";
 import { type Answer, fromWire, type Port, type Request, type Results } from "./protocol.js";
 
 /** What a page does with the answers to a request. */
-interface Pending {
+interface PendingRequest {
   resolve(result: Results[keyof Results]): void;
   reject(error: unknown): void;
   onStep?: ((step: TokenStep) => void) | undefined;
@@ -17,11 +17,11 @@ interface Pending {
 }
 
 /** Without the number of a request, which is given when it is sent. */
-type Unsent<R> = R extends Request ? Omit<R, "id"> : never;
+type RequestContent<R> = R extends Request ? Omit<R, "id"> : never;
 
 /** Requests to a worker that are not answered yet. */
 class Channel {
-  readonly #pending = new Map<number, Pending>();
+  readonly #pending = new Map<number, PendingRequest>();
   #last = 0;
   #failure: unknown;
 
@@ -31,9 +31,9 @@ class Channel {
 
   /** Sends a request. If the signal gives it up, the worker is told, and the request fails with the signal's reason. */
   request<M extends keyof Results>(
-    request: Unsent<Request> & { method: M },
+    request: RequestContent<Request> & { method: M },
     signal?: AbortSignal,
-    listeners: Pick<Pending, "onStep" | "onProgress"> = {},
+    listeners: Pick<PendingRequest, "onStep" | "onProgress"> = {},
   ): Promise<Results[M]> {
     const id = ++this.#last;
     return new Promise<Results[M]>((resolve, reject) => {
@@ -188,7 +188,7 @@ async function openRemote(
   const isAddress = typeof location === "string" || location instanceof URL;
   const request = {
     method: "open" as const,
-    location: isAddress ? absolute(location) : location instanceof Blob ? location : [...location],
+    location: isAddress ? absolute(location) : [...location],
     engine,
     wasm: typeof wasm === "string" || wasm instanceof URL ? absolute(wasm) : wasm,
     keeps: storage !== false,

@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
 import { cpSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
-import { basename, dirname, join } from "node:path";
+import { basename, join } from "node:path";
 import { after, before, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { openTranslator, type Translator } from "edgeformer";
@@ -145,12 +144,9 @@ test("memory is bounded over a thousand sentences", {
   assert.ok(growth < 16, `the page has grown by ${growth.toFixed(1)} MiB`);
 });
 
-test("bundles of the visitor are opened from a folder, an archive and an address", async () => {
+test("bundles of the visitor are opened from a folder and an address", async () => {
   const greedy = await expected(SENTENCES[4]!);
-  const zip = join(temporary(), "own.zip");
-  execFileSync("python3", ["-m", "zipfile", "-c", zip, INT8]);
   const other = await serve(INT8);
-  const archive = await serve(dirname(zip));
   const ways = [
     () =>
       choose(
@@ -158,8 +154,6 @@ test("bundles of the visitor are opened from a folder, an archive and an address
         "#folder",
         readdirSync(INT8).map((name) => `${other.origin}/${name}`),
       ),
-    () => choose(page, "#archive", [`${archive.origin}/own.zip`]),
-    ...(opened.page ? [() => opened.page!.setInputFiles("#archive", zip)] : []),
     ...(BROWSER === "chromium" ? [() => opened.page!.setInputFiles("#folder", INT8)] : []),
     async () => {
       await page.fill("#address", `${other.origin}/`);

@@ -10,10 +10,14 @@ from contextlib import suppress
 
 import msgspec
 
+from edgeformer_runtime.check.memory import available_memory
 from edgeformer_runtime.errors import DataError, EdgeformerError
 from edgeformer_runtime.limits import MIB
-from edgeformer_runtime.selfcheck.memory import available_memory
-from edgeformer_runtime.serve.files.document_process import DocumentReply, DocumentRequest, decoded
+from edgeformer_runtime.serve.files.document_process import (
+    DocumentReply,
+    DocumentRequest,
+    decoded,
+)
 
 MAX_PROCESSES = 2
 """Documents that are read or written at a time."""
