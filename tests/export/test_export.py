@@ -49,7 +49,7 @@ from edgeformer_runtime.engines.base import kernels_advice
 from edgeformer_runtime.errors import BundleError, ModelError
 from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.translator import Translator
-from tests.bundles import copy_of, rehash, without_attention
+from tests.bundles import copy_of, rehash
 from tests.commands import error, succeeded
 from tests.factory import PAIRS, small_recipe, small_run
 from tests.store import Store, with_agreement
@@ -397,16 +397,6 @@ def few(tmp_path: Path) -> Path:
     path = tmp_path / "text"
     path.write_text("\n".join(source for source, _ in PAIRS[:6]) + "\n\n", encoding="utf-8")
     return path
-
-
-def test_verify_compares_a_bundle_that_was_exported_before_there_was_attention(
-    run: Run, fp32: Path, few: Path, tmp_path: Path
-) -> None:
-    bundle = without_attention(copy_of(fp32, tmp_path))
-    done = succeeded("verify", str(bundle), "--checkpoint", str(run.path), "--source", str(few), "--json")
-    parity = json.loads(done.stdout)["parity"]
-    assert parity["logits"]["positions"] > 0
-    assert parity["attention_difference"] is None
 
 
 def test_verify_opens_the_attention_graph_too(fp32: Path, tmp_path: Path) -> None:
