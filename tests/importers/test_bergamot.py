@@ -27,6 +27,7 @@ from edgeformer.run.folder import Run
 from edgeformer_export.export import export_run
 from edgeformer_runtime import Translation, Translator
 from edgeformer_runtime.decoding.forced_steps import forced_batch, forced_steps
+from edgeformer_runtime.engines import onnx as onnx_engine
 from edgeformer_runtime.engines.onnx_graphs import products_saturate
 from tests.importers.bergamot_models import bergamot_files, binary_model, is_quantized
 from tests.importers.marian_models import MARIAN, expected
