@@ -23,5 +23,3 @@ class Downloaded:
     """License of the weights, if the publisher states it."""
     languages: tuple[str, str] = ("", "")
     """Source and target language, if the name states them."""
-    nbytes: int = 0
-    """Bytes that were downloaded now; less than the size of the model if some were there already."""

@@ -87,12 +87,14 @@ def download_from_firefox(pair: str) -> Downloaded:
     folder = cache_folder() / "firefox" / name.replace("/", "_")
     folder.mkdir(parents=True, exist_ok=True)
     with locked_folder(folder):
-        nbytes = sum(
-            _fetch(file, f"{base}/{file.attachment.location}", folder / Path(file.name).name) for file in files
-        )
+        for file in files:
+            path = folder / Path(file.name).name
+            if not path.is_file() or file.decompressed_hash != _sha256(path.read_bytes()):
+                data = download(f"{base}/{file.attachment.location}", ADVICE)
+                write_atomically(path, _content(file, data))
     revision = first.version + (f" ({first.architecture})" if first.architecture else "")
     origin = {"name": f"firefox:{'-'.join(languages)}", "revision": revision}
-    return Downloaded(folder, origin, license=LICENSE, languages=languages, nbytes=nbytes)
+    return Downloaded(folder, origin, license=LICENSE, languages=languages)
 
 
 def newest(records: list[Record]) -> list[Record]:
@@ -116,22 +118,6 @@ def newest(records: list[Record]) -> list[Record]:
 def plain_pair(pair: str) -> str:
     """A pair of languages in any spelling, such as ``enfr``."""
     return pair.replace("-", "").replace("_", "").lower()
-
-
-def _fetch(record: Record, url: str, file: Path) -> int:
-    """Download a file, or the rest of it, unless it is there and has the hash of the record; return how many bytes."""
-    if file.is_file() and record.decompressed_hash == _sha256(file.read_bytes()):
-        return 0
-    part = file.with_name(f"{file.name}.part")
-    before = part.stat().st_size if part.is_file() else 0
-    data = download(url, ADVICE, part=part)
-    try:
-        write_atomically(file, _content(record, data))
-    except DataError:
-        part.unlink()
-        raise
-    part.unlink()
-    return len(data) - before
 
 
 def _content(record: Record, data: bytes) -> bytes:
