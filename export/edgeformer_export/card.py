@@ -146,10 +146,6 @@ def _data(text: TextOrigin) -> list[str]:
     lines = [f"- {name}: {value}" for name, value in facts.items() if value] or ["- not recorded"]
     if not text.licence:
         lines.append("- license: not recorded; ask whoever trained the model")
-    if job := text.distilled:
-        lines.append(
-            f"- targets: translations by `{job['teacher']}`, beam {job['beam_size']} (manifest {job['teacher_sha256']})"
-        )
     if text.initial is not None:
         lines += ["- trained from another model:", *(f"  {line}" for line in _data(text.initial))]
     return lines
