@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgeformer_bench.options import peer_pythons
+from edgeformer_bench.commands import peer_pythons
 from edgeformer_bench.peers.base import BERGAMOT, ON_CPU, ONNXRUNTIME, PEERS
 from edgeformer_runtime.cli import options
 

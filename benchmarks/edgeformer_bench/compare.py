@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -73,7 +72,6 @@ def compare(
     against: Against,
     *,
     length: int | None = None,
-    seconds: float = math.inf,
     progress: Progress = lambda stage, fraction: None,
 ) -> Comparison:
     """Measure bundles and peers. Every call translates one batch; a peer that fails does not end the comparison.
@@ -84,7 +82,6 @@ def compare(
         options: how to measure.
         against: peers to compare with.
         length: decode exactly this many tokens of each sentence; ``None`` decodes up to the end token.
-        seconds: time limit; see :func:`~edgeformer_bench.timer.alternate_heats`.
         progress: called meanwhile.
 
     Raises:
@@ -109,9 +106,7 @@ def compare(
         report = partial(progress, "bench")
         report(0.0)
         with closing(Contest(contenders)) as contest:
-            scores = contest.run(
-                workloads, rounds=options.repeat, seconds=seconds, turn_seconds=TURN_SECONDS, progress=report
-            )
+            scores = contest.run(workloads, rounds=options.repeat, turn_seconds=TURN_SECONDS, progress=report)
             results = _results(contest, contenders, workloads, scores, reference)
     return Comparison(
         machine=machine_summary(),
@@ -120,7 +115,7 @@ def compare(
         batch_size=options.batch_size,
         device=options.device,
         threads=options.threads,
-        rounds=max(len(score.turns[0]) for score in scores.values() if score.turns),
+        rounds=options.repeat,
         text_to_text=text_to_text,
         lengths=None if length is None else (len(sentences[0]), length),
         reference=reference,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from edgeformer.errors import ConfigError
-from edgeformer_bench.timer import Timing, alternate_heats, timed
+from edgeformer_bench.timer import Timing
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.decoding.loop import Counters
 from edgeformer_runtime.engine.cpus import available_cpus, useful_threads
@@ -157,12 +156,13 @@ def _calls(
 ) -> tuple[list[float], list[Counters]]:
     """Return the times in seconds and the counters of all measured calls."""
     batches = [texts[start : start + options.batch_size] for start in range(0, len(texts), options.batch_size)]
-    counters: list[Counters] = []
-
-    def translate(batch: list[str]) -> None:
-        counters.append(Counters())
-        translator.translate(batch, beam_size=beam_size, return_scores=False, counters=counters[-1])
-
-    turns = {index: timed(partial(translate, batch)) for index, batch in enumerate(batches)}
-    (seconds,) = alternate_heats([turns], rounds=options.repeat, warmup=options.warmup, progress=progress)
-    return [value for values in seconds.values() for value in values], counters[options.warmup * len(batches) :]
+    seconds, counters = list[float](), list[Counters]()
+    for number in range(-options.warmup, options.repeat):
+        for batch in batches:
+            counter, begin = Counters(), time.perf_counter()
+            translator.translate(batch, beam_size=beam_size, return_scores=False, counters=counter)
+            if number >= 0:
+                seconds.append(time.perf_counter() - begin)
+                counters.append(counter)
+        progress((number + options.warmup + 1) / (options.repeat + options.warmup))
+    return seconds, counters

@@ -22,10 +22,9 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.run.folder import Run
 from edgeformer.run.info import RunInfo
 from edgeformer.run.weights import save_weights
-from edgeformer_bench.commands import Command, command_line
+from edgeformer_bench.commands import Command, command_line, peer_pythons
 from edgeformer_bench.compare import Against, Comparison, compare
 from edgeformer_bench.latency import BenchmarkOptions
-from edgeformer_bench.options import peer_pythons
 from edgeformer_bench.peers.base import ONNXRUNTIME, PEERS
 from edgeformer_bench.tables import print_comparison
 from edgeformer_export.export import export_run
@@ -126,7 +125,6 @@ def _several(name: str, kind: click.ParamType[Any], default: Sequence[Any], text
 @_several("length", click.IntRange(2, MAX_SOURCE_LENGTH), [20], "Source tokens")
 @_several("threads", click.IntRange(1), [1], "CPU threads per operator")
 @click.option("--rounds", default=10, show_default=True, type=click.IntRange(1), help="Measured rounds per table.")
-@click.option("--seconds", default=40.0, show_default=True, help="Time limit of each; 3 rounds are always measured.")
 @click.option("--vocab-size", default=32_000, show_default=True, type=click.IntRange(TRAINED_TOKENS), help="Tokens.")
 @click.option(
     "--json",
@@ -178,7 +176,6 @@ def _comparisons(
     length: Sequence[int],
     threads: Sequence[int],
     rounds: int,
-    seconds: float,
 ) -> Iterator[Comparison]:
     """Compare the bundles of a preset on all workloads."""
     random = np.random.default_rng(1)
@@ -186,7 +183,7 @@ def _comparisons(
         batch, beam = WORKLOADS[name]
         how = BenchmarkOptions(beam_size=beam, batch_size=batch, repeat=rounds, threads=count)
         sources = random_sources(random, max(SENTENCES, batch), tokens, vocab_size)
-        yield compare(bundles, sources, how, peers, length=round(EXPANSION * tokens), seconds=seconds)
+        yield compare(bundles, sources, how, peers, length=round(EXPANSION * tokens))
 
 
 if __name__ == "__main__":

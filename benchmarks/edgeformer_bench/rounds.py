@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from edgeformer.quality.bootstrap import Interval, median_interval
 from edgeformer_bench.peers.base import Contender, PeerError
 from edgeformer_bench.peers.process import PeerProcess
-from edgeformer_bench.timer import Timing, alternate_heats
+from edgeformer_bench.timer import Timing
 
 PROBES = 3
 """Number of calls of each variant before the fastest for a workload is chosen."""
@@ -137,16 +136,18 @@ class Contest:
         workloads: Sequence[Workload],
         *,
         rounds: int,
-        seconds: float = float("inf"),
         turn_seconds: float = 0.0,
         progress: Callable[[float], None] = lambda fraction: None,
     ) -> dict[str, Score]:
         """Warm up for one round, then measure.
 
+        For each workload of a round, the systems take one turn each, one directly after the other, so that a temporary
+        slowdown of the machine affects all of them; who begins changes from round to round and from workload to
+        workload.
+
         Args:
             workloads: workloads of one kind; every system does each of them once per round.
             rounds: measured rounds.
-            seconds: time limit; see :func:`~edgeformer_bench.timer.alternate_heats`.
             turn_seconds: repeat a call until this much time has passed.
             progress: called with the fraction done, 0 … 1.
 
@@ -159,19 +160,18 @@ class Contest:
                 for workload in workloads:
                     self._fastest[name, workload] = self._fastest_variant(name, workload.probe)
                 counts = Counter(self._fastest[name, workload].spec.variant for workload in workloads)
-                scores[name] = Score(variant=", ".join(variant for variant, _ in counts.most_common()))
-
-        def turn(name: str, workload: Workload) -> list[float]:
-            calls: list[float] = []
-            if name not in self.errors:
-                with self._watched(name):
-                    calls = ask(self._fastest[name, workload], workload, turn_seconds)["seconds"]
-            return calls
-
-        heats = [{name: partial(turn, name, workload) for name in scores} for workload in workloads]
-        for heat in alternate_heats(heats, rounds=rounds, seconds=seconds, progress=progress):
-            for name, turns in heat.items():
-                scores[name].turns.append(turns)
+                variant = ", ".join(variant for variant, _ in counts.most_common())
+                scores[name] = Score(turns=[[] for _ in workloads], variant=variant)
+        names = list(scores)
+        for number in range(-1, rounds):  # round -1 warms up
+            for index, workload in enumerate(workloads):
+                first = (max(0, number) + index) % max(1, len(names))
+                for name in names[first:] + names[:first]:
+                    if name not in self.errors:
+                        with self._watched(name):
+                            calls = ask(self._fastest[name, workload], workload, turn_seconds)["seconds"]
+                            scores[name].turns[index] += [calls] if number >= 0 else []
+            progress((number + 2) / (rounds + 1))
         return scores | {name: Score(error=error) for name, error in self.errors.items()}
 
     def outputs(self, workload: Workload) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from edgeformer_runtime.cli.output import console, one_line, refuse_input
 from edgeformer_runtime.cli.translating.block_output import Block, BlockOutput
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
+    from edgeformer_runtime.decoding.options import DecodeOptions
     from edgeformer_runtime.translator import Translator
 
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 )
 @cluster_options
 def distill(
-    teacher: Path, source: Path, out: Path, search: DecodeChanges, engine: dict[str, Any], cluster: dict[str, str]
+    teacher: Path, source: Path, out: Path, search: dict[str, Any], engine: dict[str, Any], cluster: dict[str, str]
 ) -> None:
     """Translate training text with a teacher model.
 

@@ -54,7 +54,7 @@ def test_a_command_that_prints_no_result_has_failed() -> None:
 def test_the_half_for_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     trainings = {"model": "dates-en-fr train.max_steps=5", "LSTM": "dates-en-fr-lstm train.max_steps=5"}
     monkeypatch.setattr(gpu, "TRAININGS", {"cpu": trainings})
-    monkeypatch.setattr(gpu, "TESTS", ["--collect-only", "tests/benchmarks/test_timer.py"])
+    monkeypatch.setattr(gpu, "TESTS", ["--collect-only", "tests/benchmarks/test_speeds.py"])
     monkeypatch.setattr(gpu, "SENTENCES", 4)
     rows = rows_of(0)
     assert rows["training LSTM"]["updates"] == 5

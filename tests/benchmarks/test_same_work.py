@@ -157,3 +157,18 @@ def test_a_system_of_which_no_variant_can_do_a_workload_drops_out(contest: Calla
     workloads = [Workload(beam_size=1, sources=[[7] * length]) for length in (1, 2)]
     with closing(contest(variant(1, None), variant(2, None))) as opened:
         assert opened.run(workloads, rounds=1)["several"].error == "It cannot."
+
+
+def test_systems_follow_each_other_and_take_turns_in_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "PeerProcess", Process)
+    monkeypatch.setattr(Process, "asked", [], raising=False)
+    done: list[float] = []
+    specs = {name: Spec(kind="torch", model=".", settings={"ms": {"1": 1, "2": 2}, "name": name}) for name in "abc"}
+    workloads = [Workload(beam_size=1, sources=[[7] * length]) for length in (1, 2)]
+    with closing(Contest([Contender(name, (spec,)) for name, spec in specs.items()])) as opened:
+        scores = opened.run(workloads, rounds=2, progress=done.append)
+    order = "".join(f"{name[-1]}{length}" for name, length, _ in Process.asked)
+    warm_up, first, second = "a1b1c1b2c2a2", "a1b1c1b2c2a2", "b1c1a1c2a2b2"
+    assert order == warm_up + first + second
+    assert scores["a"].turns == [[[0.001]] * 2, [[0.002]] * 2], "without the warm-up"
+    assert done == [1 / 3, 2 / 3, 1]

@@ -1,4 +1,4 @@
-"""Speeds of a comparison: medians of paired ratios, and their intervals."""
+"""How times are summarized: percentiles, and speeds as medians of paired ratios, with their intervals."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 
 from edgeformer_bench.rounds import Score, Speed, speeds
 from edgeformer_bench.tables import speed_cells
+from edgeformer_bench.timer import Timing
 
 RANDOM = np.random.default_rng(0)
 
@@ -54,3 +55,11 @@ def test_calls_of_a_turn_are_summarized_by_their_median() -> None:
     system = Score([[[1.0, 2.0, 9.0], [4.0]]])
     assert system.paired().tolist() == [[2.0], [4.0]]
     assert system.seconds == pytest.approx([1, 2, 9, 4])
+
+
+def test_percentiles_are_those_of_the_sample() -> None:
+    timing = Timing.of([index / 1000 for index in range(1, 102)])
+    assert (timing.median_ms, timing.p95_ms, timing.p99_ms) == pytest.approx((51, 96, 100))
+    assert (timing.mean_ms, timing.calls) == pytest.approx((51, 101))
+    single = Timing.of([0.002])
+    assert (single.median_ms, single.p99_ms, single.calls) == pytest.approx((2, 2, 1))

@@ -162,7 +162,7 @@ def test_the_precision_of_an_imported_model_is_chosen_on_given_text(
     files = tmp_path / "source", tmp_path / "reference"
     files[0].write_text("".join(f"{case.source}\n" for case in cases), encoding="utf-8")
     files[1].write_text("".join(f"{case.beam1}\n" for case in cases), encoding="utf-8")
-    command = ["export", str(run.path), "--out", str(tmp_path / "bundle"), "--precision", "auto", "--beam", "1"]
+    command = ["export", str(run.path), "--out", str(tmp_path / "bundle"), "--precision", "auto"]
     result = succeeded(*command, "--valid", *map(str, files))
     assert "100.00" in result.output
     without = run_command(*command)

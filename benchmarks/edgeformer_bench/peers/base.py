@@ -145,10 +145,10 @@ class Peer(ABC):
         call = self.prepare(sources, beam_size=beam_size, length=length)
         return call.ids(call.run())
 
-
-class TextPeer(Peer):
-    """A peer that also translates text to text, and forms batches itself."""
-
-    @abstractmethod
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
-        """Translate any number of texts."""
+        """Translate any number of texts, of which the engine forms batches itself.
+
+        Raises:
+            PeerError: the engine takes token ids only.
+        """
+        raise PeerError(f"{self.version} takes no texts: leave out --text-to-text, or compare with other engines.")

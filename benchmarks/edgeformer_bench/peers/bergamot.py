@@ -10,10 +10,10 @@ from pathlib import Path
 from edgeformer.importers.marian.binary import is_marian_binary
 from edgeformer.importers.marian.files import find_files
 from edgeformer.importers.registry import NOTHING
-from edgeformer_bench.peers.base import Call, PeerError, Spec, TextPeer
+from edgeformer_bench.peers.base import Call, Peer, PeerError, Spec
 
 
-class BergamotPeer(TextPeer):
+class BergamotPeer(Peer):
     """A published model.
 
     Args:
@@ -35,7 +35,7 @@ class BergamotPeer(TextPeer):
         raise PeerError("Firefox's engine reads and writes text; give --text-to-text.")
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
-        """See :meth:`TextPeer.translate_texts`; the engine translates one sentence at a time."""
+        """See :meth:`Peer.translate_texts`; the engine translates one sentence at a time."""
         if beam_size > 1:
             raise PeerError("Firefox's engine has greedy search only; give --beam 1.")
         return [self._translator.translate(text) for text in texts]

@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from edgeformer_bench.peers.base import Call, Spec, TextPeer
+from edgeformer_bench.peers.base import Call, Peer, Spec
 from edgeformer_bench.peers.converted import ConvertedModel, side_names
 from edgeformer_runtime.shortlist import Shortlist
 
@@ -36,7 +36,7 @@ def environments() -> list[dict[str, str]]:
     return [{**instructions, **library} for instructions, library in product(*choices)]
 
 
-class CTranslate2Peer(TextPeer):
+class CTranslate2Peer(Peer):
     """A converted model.
 
     Args:
@@ -81,7 +81,7 @@ class CTranslate2Peer(TextPeer):
         return self._call(sources, length, beam_size=beam_size)
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
-        """See :meth:`TextPeer.translate_texts`; CTranslate2 sorts texts by length and forms batches."""
+        """See :meth:`Peer.translate_texts`; CTranslate2 sorts texts by length and forms batches."""
         batches: dict[str, Any] = {"max_batch_size": self._batch_tokens, "batch_type": "tokens"}
 
         def translate(sources: Sequence[Sequence[int]]) -> list[list[int]]:

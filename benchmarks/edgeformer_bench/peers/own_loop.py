@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from edgeformer_bench.peers.base import Call, Spec, TextPeer
+from edgeformer_bench.peers.base import Call, Peer, Spec
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.engine.onnx_session import ENGINE_VERSION
 from edgeformer_runtime.translator import AnyTranslator, Translator
 
 
-class LoopPeer(TextPeer):
+class LoopPeer(Peer):
     """A translator of any engine."""
 
     def __init__(self, version: str, translator: AnyTranslator) -> None:
@@ -33,7 +33,7 @@ class LoopPeer(TextPeer):
         return Call(run, lambda decoded: [list(best.ids) for best, *_ in decoded])
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
-        """See :meth:`TextPeer.translate_texts`; the decode loop sorts texts by length and forms batches."""
+        """See :meth:`Peer.translate_texts`; the decode loop sorts texts by length and forms batches."""
         translations = self._translator.translate(texts, beam_size=beam_size, return_scores=False)
         return [translation.text for translation in translations]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from edgeformer_bench.peers.base import ENGINES, Kind, Peer, PeerError, Spec, TextPeer, Weights
+from edgeformer_bench.peers.base import ENGINES, Kind, Peer, Spec, Weights
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.selfcheck.memory import peak_memory_mb
 
@@ -53,10 +53,7 @@ class Worker:
 
     def translate_texts(self, texts: list[str], beam_size: int, seconds: float = 0.0) -> dict[str, Any]:
         """Translate texts repeatedly; see :meth:`translate`."""
-        peer = self._peer
-        if not isinstance(peer, TextPeer):
-            raise PeerError(f"{peer.version} does not form batches itself.")
-        return _timed(lambda: peer.translate_texts(texts, beam_size=beam_size), seconds)
+        return _timed(lambda: self._peer.translate_texts(texts, beam_size=beam_size), seconds)
 
     def memory(self) -> dict[str, Any]:
         """Return the peak resident memory of this process so far, in 10^6 bytes."""
