@@ -275,7 +275,8 @@ def test_an_interruption_leaves_nothing_behind(
 
     command = ("get", "firefox:en-fr", "--text", own.text)
     with monkeypatch.context() as patch:
-        patch.setattr(*((run_folder, "save_weights") if stage == "import" else (module, "export_run")), fail)
+        place, name = (run_folder, "save_weights") if stage == "import" else (module, "export_run")
+        patch.setattr(place, name, fail)
         assert run(*command).exit_code == 130
     assert not list(own.models.iterdir())
     packed = [path for path in own.server.requests if path.startswith("/cdn/")]
