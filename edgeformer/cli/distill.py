@@ -11,7 +11,7 @@ import click
 
 from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.distributed import LocalWorkers, cluster_options, process_file, translate_file, uses_ray
-from edgeformer_runtime.cli.output import console, one_line, refuse_input
+from edgeformer_runtime.cli.output import console, one_line, plural, refuse_input
 from edgeformer_runtime.cli.translating.block_output import Block, BlockOutput
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("teacher", type=options.BundlePath())
-@click.argument("source", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("source", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="File to write, SOURCE<TAB>TRANSLATION.")
 @options.group(
     "search",
@@ -68,7 +68,7 @@ def distill(
             settings |= {key: engine[key] for key in ("device", "shortlist")}
             process_file(LocalWorkers(translator), work, source, out, settings)
     with out.open("rb") as file:
-        console().print(f"Wrote {out}, {sum(1 for _ in file):,} pairs.")
+        console().print(f"Wrote {out}, {plural(sum(1 for _ in file), 'pair')}.")
 
 
 def distilled(teacher: Translator, block: Block, *, decoding: DecodeOptions) -> BlockOutput:
