@@ -23,7 +23,7 @@ from edgeformer.run.folder import Run
 from edgeformer.run.info import RunInfo
 from edgeformer.run.weights import save_weights
 from edgeformer_bench.commands import Command, command_line, peer_pythons
-from edgeformer_bench.compare import Against, Comparison, compare
+from edgeformer_bench.compare import Comparison, PeerSelection, compare
 from edgeformer_bench.latency import BenchmarkOptions
 from edgeformer_bench.peers.base import ONNXRUNTIME, PEERS
 from edgeformer_bench.tables import print_comparison
@@ -159,7 +159,7 @@ def main(
             bundles = [
                 export_run(run, work / f"{name} {each}", precision=each, force=True).bundle for each in precision
             ]
-            peers = Against(peers=against, run=run.path, pythons=pythons, work=work)
+            peers = PeerSelection(peers=against, run=run.path, pythons=pythons, work=work)
             for result in _comparisons(bundles, peers, run.source_tokenizer.vocab_size, **choices):
                 results.append(result)
                 report = {"command": command_line(), "vocab_size": vocab_size, "comparisons": results}
@@ -169,7 +169,7 @@ def main(
 
 def _comparisons(
     bundles: Sequence[Path],
-    peers: Against,
+    peers: PeerSelection,
     vocab_size: int,
     *,
     workload: Sequence[str],

@@ -50,7 +50,7 @@ class Workload:
 
 
 @dataclass
-class Score:
+class SystemTimes:
     """A system's result in a contest."""
 
     turns: list[list[list[float]]] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Speed(msgspec.Struct, kw_only=True, frozen=True):
     with, and if there is only one round of one workload."""
 
 
-class Result(msgspec.Struct, kw_only=True):
+class SystemResult(msgspec.Struct, kw_only=True):
     """A system's figures."""
 
     system: str
@@ -138,7 +138,7 @@ class Contest:
         rounds: int,
         turn_seconds: float = 0.0,
         progress: Callable[[float], None] = lambda fraction: None,
-    ) -> dict[str, Score]:
+    ) -> dict[str, SystemTimes]:
         """Warm up for one round, then measure.
 
         For each workload of a round, the systems take one turn each, one directly after the other, so that a temporary
@@ -154,14 +154,14 @@ class Contest:
         Returns:
             Scores by system, failed ones included.
         """
-        scores: dict[str, Score] = {}
+        scores: dict[str, SystemTimes] = {}
         for name in list(self._variants):
             with self._watched(name):
                 for workload in workloads:
                     self._fastest[name, workload] = self._fastest_variant(name, workload.probe)
                 counts = Counter(self._fastest[name, workload].spec.variant for workload in workloads)
                 variant = ", ".join(variant for variant, _ in counts.most_common())
-                scores[name] = Score(turns=[[] for _ in workloads], variant=variant)
+                scores[name] = SystemTimes(turns=[[] for _ in workloads], variant=variant)
         names = list(scores)
         for number in range(-1, rounds):  # round -1 warms up
             for index, workload in enumerate(workloads):
@@ -172,7 +172,7 @@ class Contest:
                             calls = ask(self._fastest[name, workload], workload, turn_seconds)["seconds"]
                             scores[name].turns[index] += [calls] if number >= 0 else []
             progress((number + 2) / (rounds + 1))
-        return scores | {name: Score(error=error) for name, error in self.errors.items()}
+        return scores | {name: SystemTimes(error=error) for name, error in self.errors.items()}
 
     def outputs(self, workload: Workload) -> dict[str, Any]:
         """Return the output of each system for a workload, without systems that fail; of a system with several
@@ -251,7 +251,7 @@ def ask(process: PeerProcess, workload: Workload, seconds: float = 0.0) -> dict[
     return process.ask("translate", **arguments, seconds=seconds)
 
 
-def speeds(scores: Mapping[str, Score], reference: str) -> dict[str, Speed]:
+def speeds(scores: Mapping[str, SystemTimes], reference: str) -> dict[str, Speed]:
     """Compute the speeds of all systems relative to one of them; empty if that one failed or did not take part."""
     if reference not in scores or scores[reference].error:
         return {}

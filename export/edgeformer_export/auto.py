@@ -17,7 +17,7 @@ from edgeformer.quality.bootstrap import difference_interval, sentence_counts
 from edgeformer.quality.evaluation import translate_all
 from edgeformer.quality.scores import score
 from edgeformer.run.folder import Run
-from edgeformer_export.choice import Candidate, Choice
+from edgeformer_export.choice import PrecisionCandidate, PrecisionChoice
 from edgeformer_export.export import ExportReport, ParityError, export_run, write_graphs
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.sample import spread
@@ -48,7 +48,7 @@ def export_best(
     overwrite: bool = False,
     progress: StageProgress = silent,
 ) -> ExportReport:
-    """Measure all precisions for CPUs, and export the one that :attr:`Choice.chosen` names.
+    """Measure all precisions for CPUs, and export the one that :attr:`PrecisionChoice.chosen` names.
 
     Args:
         run: an opened run folder.
@@ -80,7 +80,7 @@ def export_best(
 
 def measure(
     model_graphs: ModelGraphs, text: ValidationText, work: Path, max_bleu_drop: float, progress: StageProgress
-) -> Choice:
+) -> PrecisionChoice:
     """Write a bundle in each precision into a folder, translate the text with it, and time them in turns."""
     search = DecodeOptions(**msgspec.structs.asdict(model_graphs.run.info.generation), return_scores=False)
     translators: dict[Precision, Translator] = {}
@@ -115,7 +115,7 @@ def measure(
     scores = {name: score(lines, text.references, text.tokenize) for name, lines in outputs.items()}
     counts = {name: sentence_counts(lines, text.references, text.tokenize) for name, lines in outputs.items()}
     candidates = tuple(
-        Candidate(
+        PrecisionCandidate(
             precision=name,
             bytes=open_bundle(work / name).nbytes,
             bleu=scores[name].bleu,
@@ -129,4 +129,4 @@ def measure(
         f"Measured on {text.name}, {len(text.sources):,} sentences, beam {search.beam_size}, 1 thread; BLEU "
         f"{scores['fp32'].bleu_signature}; {machine_summary()}."
     )
-    return Choice(candidates=candidates, failed=failed, max_bleu_drop=max_bleu_drop, conditions=conditions)
+    return PrecisionChoice(candidates=candidates, failed=failed, max_bleu_drop=max_bleu_drop, conditions=conditions)

@@ -12,7 +12,7 @@ import msgspec
 from edgeformer.data.catalog import CORPORA
 from edgeformer.data.corpora import TextOrigin
 from edgeformer.markdown import markdown_table
-from edgeformer_export.choice import COLUMNS, Choice
+from edgeformer_export.choice import COLUMNS, PrecisionChoice
 from edgeformer_export.parity.report import ParityReport
 from edgeformer_export.shortlist.lists import ShortlistReport
 from edgeformer_runtime.bundle.manifest import Manifest
@@ -66,7 +66,7 @@ def model_card(manifest: Manifest, nbytes: int) -> str:
 
 def _quality(manifest: Manifest) -> list[str]:
     if manifest.report.choice is not None:
-        choice = msgspec.convert(manifest.report.choice, Choice)
+        choice = msgspec.convert(manifest.report.choice, PrecisionChoice)
         return [
             *markdown_table(COLUMNS, choice.rows),
             "",

@@ -12,7 +12,7 @@ TIE = 0.1
 COLUMNS = ("precision", "BLEU", "drop (95 % interval)", "MB", "ms", "result")
 
 
-class Candidate(msgspec.Struct, kw_only=True, frozen=True):
+class PrecisionCandidate(msgspec.Struct, kw_only=True, frozen=True):
     """One precision with its measurements."""
 
     precision: Precision
@@ -28,10 +28,10 @@ class Candidate(msgspec.Struct, kw_only=True, frozen=True):
     """Median time per sentence, one at a time."""
 
 
-class Choice(msgspec.Struct, kw_only=True, frozen=True):
+class PrecisionChoice(msgspec.Struct, kw_only=True, frozen=True):
     """All candidates, and what decides between them."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[PrecisionCandidate, ...]
     """fp32 first, which is always admissible."""
     failed: dict[Precision, str]
     """Precisions that the model cannot have, with the reason as a sentence."""
@@ -41,13 +41,13 @@ class Choice(msgspec.Struct, kw_only=True, frozen=True):
     """Text, search, engine and machine, as a sentence."""
 
     @property
-    def chosen(self) -> Candidate:
+    def chosen(self) -> PrecisionCandidate:
         """Of the fastest candidates within the budget, the smallest."""
         allowed = [candidate for candidate in self.candidates if not self._objection(candidate)]
         longest = (1 + TIE) * min(candidate.milliseconds for candidate in allowed)
         return min((entry for entry in allowed if entry.milliseconds <= longest), key=lambda entry: entry.bytes)
 
-    def _objection(self, candidate: Candidate) -> str:
+    def _objection(self, candidate: PrecisionCandidate) -> str:
         if candidate.precision in self.failed:
             return "failed"
         return "over budget" if candidate.drop_interval.low > self.max_bleu_drop else ""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeformer.errors import ConfigError
-from edgeformer.importers.downloads import Downloaded, is_from
+from edgeformer.importers.downloads import ModelDownload, is_from
 from edgeformer.importers.read import fetch, is_record_of, read_model
 from edgeformer.importers.run_folder import SHORTLIST_FILE, write_run
 from edgeformer.importers.sample import own_text
@@ -102,7 +102,7 @@ def _known(request: ModelRequest, is_same: Callable[[Origin], bool]) -> workspac
     return None
 
 
-def default_name(languages: tuple[str, str], downloaded: Downloaded) -> str:
+def default_name(languages: tuple[str, str], downloaded: ModelDownload) -> str:
     """Name of a model: its languages, such as ``en-fr``, or that of where it comes from."""
     path = downloaded.path.resolve()
     title = str(downloaded.origin.get("name", path.name if path.is_dir() else path.stem)).rpartition("/")[2]

@@ -14,7 +14,7 @@ from edgeformer.markdown import markdown_table
 from edgeformer.quality.bootstrap import Interval
 from edgeformer_export import auto
 from edgeformer_export.auto import export_best
-from edgeformer_export.choice import COLUMNS, TIE, Candidate, Choice
+from edgeformer_export.choice import COLUMNS, TIE, PrecisionCandidate, PrecisionChoice
 from edgeformer_export.export import write_graphs
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.quantize.assignment import stored
@@ -82,16 +82,18 @@ def test_fewer_bits_are_less_exact_and_smaller(model_graphs: ModelGraphs) -> Non
         assert stored(layer, "fp32", model_graphs.rounding) == (None, layer.rows.nbytes)
 
 
-def candidate(precision: Precision, size: int, drop: float = 0.0, milliseconds: float = 1.0) -> Candidate:
+def candidate(precision: Precision, size: int, drop: float = 0.0, milliseconds: float = 1.0) -> PrecisionCandidate:
     interval = Interval(low=drop - 0.3, high=drop + 0.3)
-    return Candidate(
+    return PrecisionCandidate(
         precision=precision, bytes=size, bleu=40 - drop, drop=drop, drop_interval=interval, milliseconds=milliseconds
     )
 
 
-def choice_of(*candidates: Candidate, failed: Any = None, budget: float = 0.2) -> Choice:
+def choice_of(*candidates: PrecisionCandidate, failed: Any = None, budget: float = 0.2) -> PrecisionChoice:
     fp32 = candidate("fp32", 12_000_000)
-    return Choice(candidates=(fp32, *candidates), failed=failed or {}, max_bleu_drop=budget, conditions="Measured.")
+    return PrecisionChoice(
+        candidates=(fp32, *candidates), failed=failed or {}, max_bleu_drop=budget, conditions="Measured."
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,7 @@ def test_the_command_measures_chooses_and_reports(
     command += ["--valid", *map(str, texts), "--max-bleu-drop", "1"]
     done = succeeded(*command)
     manifest = open_bundle(out).manifest
-    choice = msgspec.convert(manifest.report.choice, Choice)
+    choice = msgspec.convert(manifest.report.choice, PrecisionChoice)
     assert tuple(candidate.precision for candidate in choice.candidates) == CPU_PRECISIONS
     assert choice.failed == {}
     assert "source and reference, 12 sentences, beam 4, 1 thread" in choice.conditions
@@ -160,7 +162,7 @@ def test_the_command_measures_chooses_and_reports(
     for name, traits in with_agreement(1.1).items():
         monkeypatch.setitem(PRECISIONS, name, traits)
     done = succeeded(*command, "--overwrite")
-    choice = msgspec.convert(open_bundle(out).manifest.report.choice, Choice)
+    choice = msgspec.convert(open_bundle(out).manifest.report.choice, PrecisionChoice)
     assert choice.chosen.precision == "fp32"
     assert all("is too far from PyTorch" in reason for reason in choice.failed.values())
     assert choice.failed.keys() <= {candidate.precision for candidate in choice.candidates} - {"fp32"}

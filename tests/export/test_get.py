@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from edgeformer.importers import run_folder
-from edgeformer.importers.downloads import Downloaded
+from edgeformer.importers.downloads import ModelDownload
 from edgeformer.run.folder import Run
 from edgeformer_runtime import Translator
 from edgeformer_runtime.workspace.names import named_models, user_folder
@@ -244,7 +244,7 @@ def test_names(languages: tuple[str, str], origin: dict[str, str], path: str, na
     file = tmp_path / path
     if path.endswith("/"):
         file.mkdir()
-    assert module.default_name(languages, Downloaded(file, origin)) == name
+    assert module.default_name(languages, ModelDownload(file, origin)) == name
 
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ Weights = Literal["int8", "float32"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine:
+class PeerEngine:
     """What is known of a kind of system."""
 
     module: str
@@ -44,13 +44,13 @@ class Engine:
         return importlib.import_module(f"edgeformer_bench.peers.{module}")
 
 
-ENGINES: dict[Kind, Engine] = {
-    "bundle": Engine(module="own_loop"),
-    "torch": Engine(module="own_loop"),
-    "ctranslate2": Engine(
+ENGINES: dict[Kind, PeerEngine] = {
+    "bundle": PeerEngine(module="own_loop"),
+    "torch": PeerEngine(module="own_loop"),
+    "ctranslate2": PeerEngine(
         module="ctranslate2", name="CTranslate2", converter="ctranslate2_model", weights=("int8", "float32")
     ),
-    "optimum": Engine(
+    "optimum": PeerEngine(
         module="optimum",
         name="Optimum",
         converter="optimum",
@@ -58,7 +58,7 @@ ENGINES: dict[Kind, Engine] = {
         own_environment="Optimum",
         on_cpu_only=True,
     ),
-    "bergamot": Engine(module="bergamot", on_cpu_only=True),
+    "bergamot": PeerEngine(module="bergamot", on_cpu_only=True),
 }
 
 PEERS = ("ctranslate2", "torch", "torch-compile", "optimum")
@@ -75,7 +75,7 @@ class PeerError(EdgeformerError):
     """A peer cannot be installed, does not support a model, or failed."""
 
 
-class Spec(msgspec.Struct, kw_only=True, frozen=True):
+class PeerSpec(msgspec.Struct, kw_only=True, frozen=True):
     """A peer and its settings."""
 
     kind: Kind
@@ -107,7 +107,7 @@ class Contender:
     """A system with one or more variants; the fastest is kept for each workload."""
 
     name: str
-    specs: tuple[Spec, ...]
+    specs: tuple[PeerSpec, ...]
 
     @property
     def kind(self) -> Kind:
@@ -115,7 +115,7 @@ class Contender:
         return self.specs[0].kind
 
 
-class Call(NamedTuple):
+class PeerCall(NamedTuple):
     """A call of an engine, whose inputs are in the form that the engine takes."""
 
     run: Callable[[], Any]
@@ -130,7 +130,7 @@ class Peer(ABC):
     version: str
 
     @abstractmethod
-    def prepare(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> Call:
+    def prepare(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> PeerCall:
         """Prepare the translation of sentences as one batch.
 
         Args:

@@ -10,7 +10,7 @@ from pathlib import Path
 from edgeformer.importers.marian.binary import is_marian_binary
 from edgeformer.importers.marian.files import find_files
 from edgeformer.importers.registry import NOTHING
-from edgeformer_bench.peers.base import Call, Peer, PeerError, Spec
+from edgeformer_bench.peers.base import Peer, PeerCall, PeerError, PeerSpec
 
 
 class BergamotPeer(Peer):
@@ -30,7 +30,7 @@ class BergamotPeer(Peer):
         self._translator = fxtranslate.Translator(files.model.read_bytes(), source, target, lists)
         self.version = f"fxtranslate {version('fxtranslate')} ({self._translator.backend()})"
 
-    def prepare(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> Call:
+    def prepare(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> PeerCall:
         """Refuse token ids; see :meth:`Peer.prepare`."""
         raise PeerError("Firefox's engine reads and writes text; give --text-to-text.")
 
@@ -41,7 +41,7 @@ class BergamotPeer(Peer):
         return [self._translator.translate(text) for text in texts]
 
 
-def open_peer(spec: Spec) -> BergamotPeer:
+def open_peer(spec: PeerSpec) -> BergamotPeer:
     """Open a published model; settings are the arguments of :class:`BergamotPeer`.
 
     Raises:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from edgeformer_bench.peers.base import ENGINES, Kind, Peer, Spec, Weights
+from edgeformer_bench.peers.base import ENGINES, Kind, Peer, PeerSpec, Weights
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.selfcheck.memory import peak_memory_mb
 
@@ -37,7 +37,7 @@ class Worker:
 
     def open(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Open a peer; return its version."""
-        parsed = msgspec.convert(spec, Spec)
+        parsed = msgspec.convert(spec, PeerSpec)
         engine = ENGINES[parsed.kind]
         self._peer = engine.load(engine.module).open_peer(parsed)
         return {"version": self._peer.version}

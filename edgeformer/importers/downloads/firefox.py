@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from edgeformer.data.download import cache_folder, download
 from edgeformer.errors import DataError
-from edgeformer.importers.downloads.downloaded import ADVICE, Downloaded
+from edgeformer.importers.downloads.model_download import ADVICE, ModelDownload
 from edgeformer_runtime.files import locked_folder, write_atomically
 
 SERVER = "https://firefox.settings.services.mozilla.com/v1"
@@ -63,7 +63,7 @@ class _Root(msgspec.Struct, frozen=True):
     capabilities: _Capabilities
 
 
-def download_from_firefox(pair: str) -> Downloaded:
+def download_from_firefox(pair: str) -> ModelDownload:
     """Fetch the newest model of a pair of languages.
 
     Args:
@@ -94,7 +94,7 @@ def download_from_firefox(pair: str) -> Downloaded:
                 write_atomically(path, _content(file, data))
     revision = first.version + (f" ({first.architecture})" if first.architecture else "")
     origin = {"name": f"firefox:{'-'.join(languages)}", "revision": revision}
-    return Downloaded(folder, origin, license=LICENSE, languages=languages)
+    return ModelDownload(folder, origin, license=LICENSE, languages=languages)
 
 
 def newest(records: list[Record]) -> list[Record]:

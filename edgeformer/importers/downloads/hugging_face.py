@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from edgeformer.errors import ConfigError, DataError
-from edgeformer.importers.downloads.downloaded import ADVICE, Downloaded
+from edgeformer.importers.downloads.model_download import ADVICE, ModelDownload
 
 FILES = (
     "*.json",
@@ -30,7 +30,7 @@ WEIGHTS = (
 _NAME = re.compile(r"(?P<repository>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<revision>[\w./-]+))?")
 
 
-def download_from_hub(name: str) -> Downloaded:
+def download_from_hub(name: str) -> ModelDownload:
     """Fetch a repository at the commit that a revision is now.
 
     Args:
@@ -87,9 +87,9 @@ def _cached(repository: str, revision: str | None) -> str | None:
     return None
 
 
-def _downloaded(repository: str, folder: str) -> Downloaded:
+def _downloaded(repository: str, folder: str) -> ModelDownload:
     """A snapshot of the hub, whose folder is named after the commit."""
-    return Downloaded(Path(folder), {"name": f"hf:{repository}", "revision": Path(folder).name})
+    return ModelDownload(Path(folder), {"name": f"hf:{repository}", "revision": Path(folder).name})
 
 
 def _first_line(error: Exception) -> str:

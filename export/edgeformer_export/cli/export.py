@@ -13,7 +13,7 @@ from edgeformer_runtime.precision import PRECISIONS, Precision
 
 if TYPE_CHECKING:
     from edgeformer.run.folder import Run
-    from edgeformer_export.choice import Choice
+    from edgeformer_export.choice import PrecisionChoice
     from edgeformer_export.export import ExportReport
     from edgeformer_export.passes.pipeline import PassRecord
 
@@ -172,7 +172,7 @@ def _print_export(report: ExportReport) -> None:
     console().print(f"Wrote {report.bundle}, {precision}, {size}. Next: edgeformer translate {report.bundle}")
 
 
-def _print_choice(choice: Choice, name: str) -> None:
+def _print_choice(choice: PrecisionChoice, name: str) -> None:
     """Show the table of candidates for a bundle, and how one of them was chosen."""
     from edgeformer_export.choice import COLUMNS
     from edgeformer_runtime.cli.output import console, table

@@ -12,7 +12,7 @@ ADVICE = "give the folder of a model that was downloaded elsewhere"
 
 
 @dataclass(frozen=True)
-class Downloaded:
+class ModelDownload:
     """A model in a local folder."""
 
     path: Path
