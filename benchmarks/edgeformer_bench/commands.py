@@ -1,4 +1,4 @@
-"""What the commands of this package share: how they fail, how reports name them, and options."""
+"""Shared parts of this package's commands: errors, the command line for reports, and options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a process grows: one statistic for all programs that watch memory, open files and threads."""
+"""Growth of a process: one statistic for all programs that watch memory, open files and threads."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class GrowthLimit:
-    """How far a figure may grow from the first to the last quarter after the warm-up."""
+    """Largest growth of a figure from the first to the last quarter after the warm-up."""
 
     what: str
     """The figure, for people."""

@@ -22,7 +22,7 @@ from edgeformer_runtime.translator import Translator
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkOptions:
-    """How ``edgeformer bench`` measures."""
+    """Settings of ``edgeformer bench``."""
 
     beam_size: int | None = None
     """Hypotheses kept per sentence; ``None`` uses the bundle's default."""
@@ -38,11 +38,11 @@ class BenchmarkOptions:
     shortlist: bool = True
     """Whether searches of bundles are restricted by their shortlists."""
     engine: str = "auto"
-    """What runs a bundle that is measured alone: ``auto``, ``onnxruntime`` or ``kernels``."""
+    """Engine of a bundle that is measured alone: ``auto``, ``onnxruntime`` or ``kernels``."""
 
 
 class Conditions(msgspec.Struct, kw_only=True):
-    """What measurements depend on."""
+    """Conditions of a measurement."""
 
     machine: str
     device: str
@@ -62,7 +62,7 @@ class BenchmarkResult(Conditions, kw_only=True):
     """Total size of its files, in bytes."""
     onnxruntime: str
     engine: str
-    """What ran the model: ``onnxruntime`` or ``kernels``."""
+    """Engine that ran the model: ``onnxruntime`` or ``kernels``."""
     call: Timing
     """Time of a call."""
     first_token: Timing | None

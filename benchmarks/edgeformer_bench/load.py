@@ -30,7 +30,7 @@ LIMITS = {
 }
 OVERLOAD_LIMITS = {"memory_mib": GrowthLimit("memory, MiB", share=0.1)}
 SAMPLES = 60
-"""How much more the server may need at the end than after the warm-up, and from how many samples this can be told."""
+"""Limits on the growth of the server from the warm-up to the end, and the number of samples needed to judge it."""
 DEADLINE, GRACE, RECOVERY = 2.0, 5.0, 2.0
 """Seconds that a request of an overload gives the server; that it may be late; and after which one is as fast again."""
 
@@ -103,7 +103,7 @@ class LoadGenerator:
         return [*found, *["the server ended"] * (self._server.poll() is not None)]
 
     def figures(self) -> dict[str, str]:
-        """What was counted and measured, by name."""
+        """Counts and measurements by name."""
         figures = {f"requests: {what}": f"{count:,}" for what, count in sorted(self.outcomes.items())}
         if self.latencies:
             times = Timing.of(self.latencies)

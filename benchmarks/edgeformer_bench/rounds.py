@@ -28,7 +28,7 @@ HOPELESS = 3
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Workload:
-    """What every system does once per round; equal to itself only."""
+    """Work that every system does once per round; equal to itself only."""
 
     beam_size: int
     """Hypotheses kept; 1 is greedy."""
@@ -121,7 +121,7 @@ class Contest:
         self.versions: dict[str, str] = {}
         """Engines and their versions by system."""
         self.start_seconds: dict[str, float] = {}
-        """How long it took to start each system and to open its model."""
+        """Time to start each system and to open its model."""
         self._variants: dict[str, list[PeerProcess]] = {}
         self._fastest: dict[tuple[str, Workload], PeerProcess] = {}
         try:

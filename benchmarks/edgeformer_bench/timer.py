@@ -1,4 +1,4 @@
-"""How times of calls are summarized."""
+"""Summary of the times of calls."""
 
 from __future__ import annotations
 

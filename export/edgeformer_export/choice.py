@@ -54,7 +54,7 @@ class PrecisionChoice(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def notes(self) -> list[str]:
-        """How the figures were measured and how the precision was chosen, a paragraph each."""
+        """Explanation of the measurements and of the choice, a paragraph each."""
         notes = [
             f"{self.conditions} `drop` is fp32's BLEU minus this one, `ms` the median time of a sentence alone.",
             f"Chosen: {self.chosen.precision}, the smallest of those at most {TIE:.0%} slower than the fastest whose "

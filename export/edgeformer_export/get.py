@@ -29,7 +29,7 @@ from edgeformer_runtime.workspace.names import model_folders, named_models, user
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRequest:
-    """Which model to get, and how to make its bundle; see ``edgeformer get --help``."""
+    """A model to get, and settings of its bundle; see ``edgeformer get --help``."""
 
     source: str
     name: str = ""

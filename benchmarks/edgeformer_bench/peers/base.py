@@ -16,15 +16,15 @@ import msgspec
 from edgeformer_runtime.errors import EdgeformerError
 
 Kind = Literal["bundle", "torch", "ctranslate2", "optimum", "bergamot"]
-"""What runs the model: a bundle of ours, or a peer."""
+"""Engine of a model: one of ours, or a peer."""
 
 Weights = Literal["int8", "float32"]
-"""How a peer stores its weights."""
+"""Storage type of a peer's weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PeerEngine:
-    """What is known of a kind of system."""
+    """Modules and limits of a kind of system."""
 
     module: str
     """Module of this package with ``open_peer(spec)``."""
@@ -34,9 +34,9 @@ class PeerEngine:
     """Module of this package with ``convert_run(run, out, weights)``, which raises a :class:`PeerError` that names what
     the engine does not support."""
     weights: tuple[Weights, ...] = ()
-    """How converted models store their weights."""
+    """Storage types of the weights of converted models."""
     own_environment: str = ""
-    """What an environment of its own must have, if the engine may need one."""
+    """Package that an environment of its own must have, if the engine may need one."""
     on_cpu_only: bool = False
 
     def load(self, module: str) -> ModuleType:
@@ -79,7 +79,7 @@ class PeerSpec(msgspec.Struct, kw_only=True, frozen=True):
     """A peer and its settings."""
 
     kind: Kind
-    """What runs the model."""
+    """Engine of the model."""
     model: str
     """Folder of the model, in the peer's own format."""
     threads: int = 1
@@ -111,7 +111,7 @@ class Contender:
 
     @property
     def kind(self) -> Kind:
-        """What runs the model."""
+        """Engine of the model."""
         return self.specs[0].kind
 
 
@@ -119,9 +119,9 @@ class PeerCall(NamedTuple):
     """A call of an engine, whose inputs are in the form that the engine takes."""
 
     run: Callable[[], Any]
-    """What is timed: it returns the engine's own output."""
+    """The timed call, which returns the engine's own output."""
     ids: Callable[[Any], list[list[int]]]
-    """Makes of that output the token ids of the best hypothesis for each sentence, without start and end tokens."""
+    """Converts that output to the token ids of each sentence's best hypothesis, without start and end tokens."""
 
 
 class Peer(ABC):

@@ -1,4 +1,4 @@
-"""What converted models have beside their weights, whichever engine they are for: tokenizers, and rules of decoding."""
+"""Tokenizers and decoding rules of converted models, stored beside their weights for every engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RULES_FILE = "rules.json"
 
 
 class DecodingRules(msgspec.Struct, kw_only=True, frozen=True):
-    """What decides what a model translates, apart from its weights and vocabularies."""
+    """Rules of a model's translations, apart from its weights and vocabularies."""
 
     max_target_length: int
     """Maximum number of decoding steps."""

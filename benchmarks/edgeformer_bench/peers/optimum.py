@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edgeformer.run.folder import Run
 
 NORM_EPSILON = 1e-5
-"""What Hugging Face's Marian models add to the variance of a norm."""
+"""Epsilon that Hugging Face's Marian models add to the variance of a norm."""
 GRAPHS = ("encoder_model", "decoder_model", "decoder_with_past_model")
 ACTIVATIONS = {
     "relu": "relu",

@@ -21,7 +21,7 @@ CUDA_TYPES: dict[Weights, str] = {"int8": "int8_float16", "float32": "float16"}
 
 @dataclass(frozen=True, kw_only=True)
 class PeerOptions:
-    """How peers run."""
+    """Settings that all peers share."""
 
     threads: int = 1
     device: str = "cpu"

@@ -26,7 +26,7 @@ PACKAGES = {
     "fxtranslate": "fxtranslate",
     "yaml": "edgeformer[import]",
 }
-"""What installs each package."""
+"""Extra or distribution that installs each package."""
 
 
 class Worker:
@@ -45,8 +45,8 @@ class Worker:
     def translate(
         self, sources: list[list[int]], beam_size: int, length: int | None, seconds: float = 0.0
     ) -> dict[str, Any]:
-        """Translate a batch at least once and repeatedly for ``seconds``; return the call times and the output. What an
-        engine's inputs are made of, and what becomes of its outputs, is not part of the times."""
+        """Translate a batch at least once and repeatedly for ``seconds``; return the call times and the output. The
+        times do not include the conversion of inputs and outputs."""
         call = self._peer.prepare(sources, beam_size=beam_size, length=length)
         timed = _timed(call.run, seconds)
         return {**timed, "output": call.ids(timed["output"])}

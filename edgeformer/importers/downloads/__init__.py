@@ -11,7 +11,7 @@ from edgeformer.importers.downloads.model_download import ModelDownload
 __all__ = ["ModelDownload", "download_model", "is_from", "is_model_name"]
 
 PUBLISHERS: Mapping[str, Callable[[str], ModelDownload]] = {"firefox": download_from_firefox, "hf": download_from_hub}
-"""How to fetch a model, by what precedes the colon of its name."""
+"""Download function of each publisher, whose key precedes the colon of a model's name."""
 
 
 def is_model_name(source: str) -> bool:

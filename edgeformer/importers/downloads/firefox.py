@@ -27,7 +27,7 @@ MAX_FILE = 1 << 29
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """Where a file is, compressed."""
+    """Location of a compressed file."""
 
     location: str
     hash: str

@@ -18,7 +18,7 @@ class ModelDownload:
     path: Path
     """The folder."""
     origin: Mapping[str, Any] = field(default_factory=dict)
-    """Where it comes from: ``name``, ``revision``, and what else is known."""
+    """Record of the source: ``name``, ``revision``, and further fields if known."""
     license: str = ""
     """License of the weights, if the publisher states it."""
     languages: tuple[str, str] = ("", "")
