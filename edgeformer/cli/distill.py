@@ -62,11 +62,15 @@ def distill(
         decoding.verify()
         work = partial(distilled, decoding=decoding)
         settings = {**search, "distill": True}
-        if on_ray:
-            translate_file(translator, engine, cluster.get("address"), work, source, out, settings)
-        else:
-            settings |= {key: engine[key] for key in ("device", "shortlist")}
-            process_file(LocalWorkers(translator), work, source, out, settings)
+        try:
+            if on_ray:
+                translate_file(translator, engine, cluster.get("address"), work, source, out, settings)
+            else:
+                settings |= {key: engine[key] for key in ("device", "shortlist")}
+                process_file(LocalWorkers(translator), work, source, out, settings)
+        except KeyboardInterrupt:
+            console(stderr=True).print("Interrupted. The same command continues.")
+            raise
     with out.open("rb") as file:
         console().print(f"Wrote {out}, {plural(sum(1 for _ in file), 'pair')}.")
 

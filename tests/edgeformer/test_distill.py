@@ -87,7 +87,9 @@ def test_an_interruption_is_continued_with_the_same_settings(
 
     monkeypatch.setattr(Translator, "translate", translate)
     arguments = ("distill", small_bundle, source, "--out", "out.tsv", *HERE)
-    assert run(*arguments).exit_code == 130
+    interruption = run(*arguments)
+    assert interruption.exit_code == 130
+    assert "The same command continues." in interruption.stderr
     assert not Path("out.tsv").exists()
     assert "differs in `--beam`" in error(*arguments, "--beam", "2")
     assert calls[0] == 2
