@@ -60,12 +60,12 @@ class DataConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     """Which text to train on, and which sentence pairs to keep."""
 
     corpus: str | tuple[str, ...] | None = None
-    """A named corpus (see ``edgeformer data list``), or a folder that ``edgeformer data prepare`` or
-    ``edgeformer distill`` has written, or a list of them, each of which is split by itself; one that is listed twice
-    counts twice. Omit it to specify files instead."""
+    """A named corpus (see ``edgeformer data list``), or a folder that ``edgeformer data prepare`` has written, or a
+    list of them, each of which is split by itself; one that is listed twice counts twice. Omit it to specify files
+    instead."""
     train: tuple[str, ...] = ()
     """Two files with aligned lines (source, target), or one tab-separated file; plain, ``.gz``, or
-    ``archive.zip:member``."""
+    ``archive.zip:member``. Beside a folder as ``corpus``, they replace its training text."""
     valid: tuple[str, ...] = ()
     """The same for validation; if omitted, it is split from ``train`` by source sentence."""
     test: tuple[str, ...] = ()
@@ -271,7 +271,7 @@ def _verify(recipe: Recipe, model: msgspec.Struct, origin: str) -> None:
             '`train.schedule` = "noam" needs a model with a field `d_model`, '
             f"but family `{recipe.model['family']}` has none"
         )
-    if bool(data.corpus) == bool(data.train) and (data.corpus or tokenizer.kind != "imported"):
+    if not data.corpus and not data.train and tokenizer.kind != "imported":
         problems.append("give either `data.corpus` or `data.train`")
     for key, files in {"data.train": data.train, "data.valid": data.valid, "data.test": data.test}.items():
         if len(files) > 2:

@@ -31,9 +31,6 @@ class Server:
         """After how many bytes the next responses for a path end."""
         self.failures: dict[str, list[int]] = {}
         """Statuses of the next responses for a path."""
-        self.stalled: dict[str, threading.Event] = {}
-        """Paths whose responses stop in the middle for as long as a test lasts; set when one does."""
-        self.knows_ranges = True
 
     def add(self, path: str, content: Any, headers: dict[str, str] | None = None) -> None:
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
@@ -42,7 +39,7 @@ class Server:
 
 @contextmanager
 def serving() -> Iterator[Server]:
-    served, done = Server(), threading.Event()
+    served = Server()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -56,7 +53,7 @@ def serving() -> Iterator[Server]:
                 self.end_headers()
                 return
             data, headers = served.contents[path]
-            begin = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", "")) if served.knows_ranges else None
+            begin = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
             first, size = int(begin[1]) if begin else 0, len(data)
             if first >= size > 0:
                 self.send_response(416)
@@ -72,17 +69,12 @@ def serving() -> Iterator[Server]:
                 self.send(path, data[first:])
 
         def send(self, path: str, data: bytes) -> None:
-            breaks, stalled = served.breaks.get(path), served.stalled.get(path)
+            breaks = served.breaks.get(path)
             if breaks:
                 data = data[: breaks.pop(0)]
-            if stalled is not None:
-                data = data[: len(data) // 2]
             self.wfile.write(data)
             self.wfile.flush()
             served.sent[path] += len(data)
-            if stalled is not None:
-                stalled.set()
-                done.wait(300)
             self.close_connection = True
 
         do_HEAD = do_GET  # noqa: N815 - http.server's names
@@ -97,7 +89,6 @@ def serving() -> Iterator[Server]:
     try:
         yield served
     finally:
-        done.set()
         server.shutdown()
         server.server_close()
         thread.join(60)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgeformer_bench.options import peer_pythons
+from edgeformer_bench.commands import peer_pythons
 from edgeformer_bench.peers.base import BERGAMOT, ON_CPU, ONNXRUNTIME, PEERS
 from edgeformer_runtime.cli import options
 
@@ -84,7 +84,7 @@ def bench(
     from contextlib import nullcontext
     from functools import partial
 
-    from edgeformer_bench.compare import Against, Comparison, compare, encoded
+    from edgeformer_bench.compare import Comparison, PeerSelection, compare, encoded
     from edgeformer_bench.latency import BenchmarkOptions, benchmark
     from edgeformer_bench.tables import print_bundle, print_comparison
     from edgeformer_runtime.bundle.open import open_bundle
@@ -104,7 +104,7 @@ def bench(
     with nullcontext() if only_json or json_file is None else atomic_text(json_file) as stream:
         with stages(names, quiet=only_json) as progress:
             if peers or len(bundles) > 1:
-                against = Against(peers=peers, run=run, pythons=pythons)
+                against = PeerSelection(peers=peers, run=run, pythons=pythons)
                 sentences = encoded(bundles[0], texts, text_to_text=text_to_text)
                 result = compare(bundles, sentences, how, against, progress=progress)
             else:

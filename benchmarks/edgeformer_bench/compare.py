@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from edgeformer.errors import ConfigError
 from edgeformer_bench.latency import BenchmarkOptions, Conditions
 from edgeformer_bench.peers.base import BERGAMOT, ONNXRUNTIME, Contender, PeerError
 from edgeformer_bench.peers.systems import PeerOptions, firefox, ours, peer
-from edgeformer_bench.rounds import Contest, Result, Score, Workload, speeds
+from edgeformer_bench.rounds import Contest, SystemResult, SystemTimes, Workload, speeds
 from edgeformer_bench.timer import Timing
 from edgeformer_runtime.bundle.open import Bundle, file_sha256, open_bundle
 from edgeformer_runtime.bundle.tokenizers import bundle_tokenizer
@@ -34,7 +33,7 @@ Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Against:
+class PeerSelection:
     """The peers to compare with."""
 
     peers: Sequence[str] = ()
@@ -62,7 +61,7 @@ class Comparison(Conditions, kw_only=True):
     """Tokens of each source and of each output, if they are given."""
     reference: str
     """The system that speeds are relative to."""
-    systems: list[Result]
+    systems: list[SystemResult]
     """Bundles first."""
 
 
@@ -70,10 +69,9 @@ def compare(
     bundles: Sequence[Path],
     sentences: Sentences,
     options: BenchmarkOptions,
-    against: Against,
+    against: PeerSelection,
     *,
     length: int | None = None,
-    seconds: float = math.inf,
     progress: Progress = lambda stage, fraction: None,
 ) -> Comparison:
     """Measure bundles and peers. Every call translates one batch; a peer that fails does not end the comparison.
@@ -84,7 +82,6 @@ def compare(
         options: how to measure.
         against: peers to compare with.
         length: decode exactly this many tokens of each sentence; ``None`` decodes up to the end token.
-        seconds: time limit; see :func:`~edgeformer_bench.timer.alternate_heats`.
         progress: called meanwhile.
 
     Raises:
@@ -109,9 +106,7 @@ def compare(
         report = partial(progress, "bench")
         report(0.0)
         with closing(Contest(contenders)) as contest:
-            scores = contest.run(
-                workloads, rounds=options.repeat, seconds=seconds, turn_seconds=TURN_SECONDS, progress=report
-            )
+            scores = contest.run(workloads, rounds=options.repeat, turn_seconds=TURN_SECONDS, progress=report)
             results = _results(contest, contenders, workloads, scores, reference)
     return Comparison(
         machine=machine_summary(),
@@ -120,11 +115,11 @@ def compare(
         batch_size=options.batch_size,
         device=options.device,
         threads=options.threads,
-        rounds=max(len(score.turns[0]) for score in scores.values() if score.turns),
+        rounds=options.repeat,
         text_to_text=text_to_text,
         lengths=None if length is None else (len(sentences[0]), length),
         reference=reference,
-        systems=results + [Result(system=name, error=error) for name, error in missing.items()],
+        systems=results + [SystemResult(system=name, error=error) for name, error in missing.items()],
     )
 
 
@@ -160,16 +155,16 @@ def _results(
     contest: Contest,
     contenders: Sequence[Contender],
     workloads: Sequence[Workload],
-    scores: Mapping[str, Score],
+    scores: Mapping[str, SystemTimes],
     reference: str,
-) -> list[Result]:
+) -> list[SystemResult]:
     """Collect figures and outputs of all systems. A peer may fail, which its result then says; a bundle must not."""
     outputs = [contest.outputs(workload) for workload in workloads]
     sentences = sum(len(workload.sources or workload.texts) for workload in workloads)
     results, speed = [], speeds(scores, reference)
     for contender in contenders:
         name = contender.name
-        result = Result(system=name, version=contest.versions.get(name, ""), error=contest.errors.get(name, ""))
+        result = SystemResult(system=name, version=contest.versions.get(name, ""), error=contest.errors.get(name, ""))
         results.append(result)
         if result.error and contender.kind == "bundle":
             raise PeerError(f"`{name}` failed: {result.error}")
@@ -190,7 +185,7 @@ def _results(
 
 
 def _ours(
-    bundles: Sequence[Path], opened: Sequence[Bundle], options: BenchmarkOptions, against: Against
+    bundles: Sequence[Path], opened: Sequence[Bundle], options: BenchmarkOptions, against: PeerSelection
 ) -> list[Contender]:
     """Return the bundles, and those on ONNX Runtime that the kernels are compared with."""
     names = _names(bundles)
@@ -212,7 +207,13 @@ def _names(bundles: Sequence[Path]) -> dict[str, Path]:
 
 
 def _peers(
-    bundle: Bundle, against: Against, work: Path, options: BenchmarkOptions, *, text_to_text: bool, progress: Progress
+    bundle: Bundle,
+    against: PeerSelection,
+    work: Path,
+    options: BenchmarkOptions,
+    *,
+    text_to_text: bool,
+    progress: Progress,
 ) -> tuple[list[Contender], dict[str, str]]:
     """Convert the run for the peers that have formats of their own. Also returns why others cannot take part; if none
     can, that is an error."""
@@ -251,7 +252,7 @@ def _on_kernels(bundles: Sequence[Bundle], names: Mapping[str, Path], options: B
     return found
 
 
-def _require_same_tokenizers(bundles: Sequence[Bundle], against: Against) -> None:
+def _require_same_tokenizers(bundles: Sequence[Bundle], against: PeerSelection) -> None:
     """Make sure that token ids have the same meaning in all systems."""
 
     def hashes(bundle: Bundle) -> tuple[str, str]:

@@ -9,22 +9,18 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import click
-import numpy as np
 
 from edgeformer.run.folder import METRICS_FILE, Run
 from edgeformer_bench.commands import Command
+from edgeformer_bench.compare import PeerSelection, compare
+from edgeformer_bench.latency import BenchmarkOptions
 from edgeformer_bench.peers.base import PeerError
-from edgeformer_bench.peers.process import PeerProcess
-from edgeformer_bench.peers.systems import PeerOptions, ours, peer
-from edgeformer_bench.rounds import Contest, Workload, ask
-from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.check.machine import machine_summary
 from edgeformer_runtime.cli.output import console, print_json, table
 from edgeformer_runtime.engines.cpus import available_cpus
@@ -57,8 +53,6 @@ SENTENCES = 128
 """Sentences of the training text on which bundles are compared with the model, and which timed calls translate."""
 ROUNDS = {"cuda": 10, "cpu": 1}
 """Measured rounds by device."""
-REFERENCE = "torch eager"
-"""The system that outputs are compared with."""
 
 
 @click.command(cls=Command)
@@ -90,7 +84,7 @@ def main(data: Path | None, as_json: bool) -> None:
         for name, recipe in TRAININGS[device].items():
             work(f"training {name}", partial(_train, recipe, data, folder / name))
         # None of these is timed, so they may share the machine.
-        parts = {"tests": partial(_test, device), "CTranslate2": partial(_convert, folder, device)}
+        parts = {"tests": partial(_test, device)}
         parts |= {f"parity {name}": partial(_compare, folder, name, device) for name in PRECISIONS}
         list(pool.map(work, parts, parts.values()))
         work("decoding", partial(_decode, folder, device, rows))
@@ -139,16 +133,6 @@ def _test(device: str) -> Figures:
     return {"failed" if "failed" in result or "error" in result else "pytest": result}
 
 
-def _convert(folder: Path, device: str) -> Figures:
-    """Convert the model for CTranslate2, and use it once: it compiles its kernels for a GPU."""
-    if device == "cpu" or find_spec("ctranslate2") is None:
-        return {"not run": "its float16 needs a GPU" if device == "cpu" else "it is not installed"}
-    *_, float16 = peer("ctranslate2", folder / "model", folder, PeerOptions(device=device))
-    with closing(PeerProcess(float16.specs[0])) as process:
-        ask(process, Workload(beam_size=4, sources=[[SpecialTokens().eos]]))
-        return {"engine": process.version}
-
-
 def _compare(folder: Path, precision: str, device: str) -> Figures:
     """Export the model, and compare the bundle with it on the device."""
     run, bundle = str(folder / "model"), str(folder / precision)
@@ -163,24 +147,24 @@ def _compare(folder: Path, precision: str, device: str) -> Figures:
 
 
 def _decode(folder: Path, device: str, rows: dict[str, Figures]) -> Figures:
-    """Time a call of each kind in alternating rounds, compare its output with PyTorch's, and add a row per system."""
-    run, options = Run.open(folder / "model"), PeerOptions(threads=min(4, available_cpus()), device=device)
-    contenders = ours({f"edgeformer {name}": folder / name for name in PRECISIONS}, options.threads, device)
-    for name in ("torch", "ctranslate2") if "engine" in rows["CTranslate2"] else ("torch",):
-        contenders += peer(name, run.path, folder, options)
+    """Time a call of each kind in alternating rounds, compare outputs with the fp32 bundle's, and add a row per
+    system."""
+    run = Run.open(folder / "model")
     sources = [run.source_tokenizer.encode(source) for source, _ in run.sample]
-    calls = [Workload(beam_size=beams, sources=sources[:sentences]) for sentences, beams in CALLS.values()]
-    with closing(Contest(contenders)) as contest:
-        scores = contest.run(calls, rounds=ROUNDS[device], turn_seconds=0.2)
-        outputs = [contest.outputs(call) for call in calls]
-        rows.update({name: {"failed": error} for name, error in contest.errors.items()})
-    if REFERENCE not in outputs[-1]:
-        return {"failed": f"there are no outputs of {REFERENCE} to compare with"}
-    for system in outputs[-1]:
-        times = np.median(scores[system].paired(), axis=0)  # of each call, in seconds
-        rows[system] = {f"{name} ms": 1000 * float(seconds) for name, seconds in zip(CALLS, times, strict=True)}
-        pairs = [pair for each in outputs for pair in zip(each[system], each[REFERENCE], strict=True)]
-        rows[system]["same"] = sum(mine == theirs for mine, theirs in pairs) / len(pairs)
+    ctranslate2 = ["ctranslate2"] if device == "cuda" and find_spec("ctranslate2") else []  # its float16 needs a GPU
+    against = PeerSelection(peers=("torch", *ctranslate2), run=run.path, work=folder)
+    threads = min(4, available_cpus())
+    for name, (sentences, beams) in CALLS.items():
+        options = BenchmarkOptions(
+            beam_size=beams, batch_size=sentences, repeat=ROUNDS[device], device=device, threads=threads
+        )
+        result = compare([folder / precision for precision in PRECISIONS], sources[:sentences], options, against)
+        for system in result.systems:
+            figures = rows.setdefault(system.system, {})
+            if system.timing is None:
+                figures["failed"] = system.error
+            else:
+                figures |= {f"{name} ms": system.timing.median_ms, f"{name} same": f"{system.identical}"}
     return {"rounds": ROUNDS[device]}
 
 

@@ -1,4 +1,4 @@
-"""Whether a process grows: one statistic for all programs that watch memory, open files and threads."""
+"""Growth of a process: one statistic for all programs that watch memory, open files and threads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WARM_UP = 0.2
 """Share of the samples in which a process may still grow: caches are filled, and the allocator gets its arenas."""
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one or more processes at one moment."""
 
     memory_mib: float
@@ -22,7 +22,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     threads: int
 
     @classmethod
-    def of(cls, pid: int) -> Sample:
+    def of(cls, pid: int) -> ProcessState:
         """Look at a process of this machine.
 
         Raises:
@@ -37,8 +37,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Limit:
-    """How far a figure may grow from the first to the last quarter after the warm-up."""
+class GrowthLimit:
+    """Largest growth of a figure from the first to the last quarter after the warm-up."""
 
     what: str
     """The figure, for people."""
@@ -60,7 +60,7 @@ def quarters(samples: Sequence[object], name: str) -> tuple[float, float]:
     return statistics.median(warm[:size]), statistics.median(warm[-size:])
 
 
-def growth(samples: Sequence[object], limits: Mapping[str, Limit]) -> list[str]:
+def growth(samples: Sequence[object], limits: Mapping[str, GrowthLimit]) -> list[str]:
     """List the figures that grew further than they may, by attribute of the samples; see :func:`quarters`."""
     problems = []
     for name, limit in limits.items():

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from edgeformer.errors import ConfigError
-from edgeformer_bench.timer import Timing, alternate_heats, timed
+from edgeformer_bench.timer import Timing
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.check.machine import machine_summary
 from edgeformer_runtime.check.memory import peak_memory_mb
@@ -23,7 +22,7 @@ from edgeformer_runtime.translator import Translator
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkOptions:
-    """How ``edgeformer bench`` measures."""
+    """Settings of ``edgeformer bench``."""
 
     beam_size: int | None = None
     """Hypotheses kept per sentence; ``None`` uses the bundle's default."""
@@ -39,11 +38,11 @@ class BenchmarkOptions:
     shortlist: bool = True
     """Whether searches of bundles are restricted by their shortlists."""
     engine: str = "auto"
-    """What runs a bundle that is measured alone: ``auto``, ``onnxruntime`` or ``kernels``."""
+    """Engine of a bundle that is measured alone: ``auto``, ``onnxruntime`` or ``kernels``."""
 
 
 class Conditions(msgspec.Struct, kw_only=True):
-    """What measurements depend on."""
+    """Conditions of a measurement."""
 
     machine: str
     device: str
@@ -63,7 +62,7 @@ class BenchmarkResult(Conditions, kw_only=True):
     """Total size of its files, in bytes."""
     onnxruntime: str
     engine: str
-    """What ran the model: ``onnxruntime`` or ``kernels``."""
+    """Engine that ran the model: ``onnxruntime`` or ``kernels``."""
     call: Timing
     """Time of a call."""
     first_token: Timing | None
@@ -157,12 +156,13 @@ def _calls(
 ) -> tuple[list[float], list[Counters]]:
     """Return the times in seconds and the counters of all measured calls."""
     batches = [texts[start : start + options.batch_size] for start in range(0, len(texts), options.batch_size)]
-    counters: list[Counters] = []
-
-    def translate(batch: list[str]) -> None:
-        counters.append(Counters())
-        translator.translate(batch, beam_size=beam_size, return_scores=False, counters=counters[-1])
-
-    turns = {index: timed(partial(translate, batch)) for index, batch in enumerate(batches)}
-    (seconds,) = alternate_heats([turns], rounds=options.repeat, warmup=options.warmup, progress=progress)
-    return [value for values in seconds.values() for value in values], counters[options.warmup * len(batches) :]
+    seconds, counters = list[float](), list[Counters]()
+    for number in range(-options.warmup, options.repeat):
+        for batch in batches:
+            counter, begin = Counters(), time.perf_counter()
+            translator.translate(batch, beam_size=beam_size, return_scores=False, counters=counter)
+            if number >= 0:
+                seconds.append(time.perf_counter() - begin)
+                counters.append(counter)
+        progress((number + options.warmup + 1) / (options.repeat + options.warmup))
+    return seconds, counters

@@ -18,24 +18,28 @@ import click
 
 from edgeformer.errors import ConfigError
 from edgeformer_bench.commands import Command
-from edgeformer_bench.growth import Limit, Sample, growth, quarters
+from edgeformer_bench.growth import GrowthLimit, ProcessState, growth, quarters
 from edgeformer_bench.timer import Timing
 from edgeformer_runtime.check.machine import machine_summary
 from edgeformer_runtime.cli.output import console, table
 
-LIMITS = {"memory_mib": Limit("memory, MiB", share=0.02), "files": Limit("open files"), "threads": Limit("threads")}
-OVERLOAD_LIMITS = {"memory_mib": Limit("memory, MiB", share=0.1)}
+LIMITS = {
+    "memory_mib": GrowthLimit("memory, MiB", share=0.02),
+    "files": GrowthLimit("open files"),
+    "threads": GrowthLimit("threads"),
+}
+OVERLOAD_LIMITS = {"memory_mib": GrowthLimit("memory, MiB", share=0.1)}
 SAMPLES = 60
-"""How much more the server may need at the end than after the warm-up, and from how many samples this can be told."""
+"""Limits on the growth of the server from the warm-up to the end, and the number of samples needed to judge it."""
 DEADLINE, GRACE, RECOVERY = 2.0, 5.0, 2.0
 """Seconds that a request of an overload gives the server; that it may be late; and after which one is as fast again."""
 
 
-class Load:
+class LoadGenerator:
     """Requests to a server, what became of them, and how the server was meanwhile."""
 
     def __init__(self, server: subprocess.Popen[str], port: int) -> None:
-        self.outcomes, self.latencies, self.samples = Counter[str](), list[float](), list[Sample]()
+        self.outcomes, self.latencies, self.samples = Counter[str](), list[float](), list[ProcessState]()
         self._server, self._port, self._random = server, port, Random(0)
 
     async def ask(self, deadline: float, count: int = 1) -> None:
@@ -71,7 +75,7 @@ class Load:
 
         await asyncio.gather(*(client() for _ in range(clients)))
 
-    async def overload(self, rate: float, seconds: float, after: Load, usual: float) -> None:
+    async def overload(self, rate: float, seconds: float, after: LoadGenerator, usual: float) -> None:
         """Send so many requests a second, at random times, without waiting for answers; and then, as another load, one
         at a time until one is translated in the usual time, or until that must have happened."""
         due, end = time.monotonic(), time.monotonic() + seconds
@@ -88,18 +92,18 @@ class Load:
         """Take a sample of the server every second until something is done."""
         task = asyncio.ensure_future(work)
         while not task.done():
-            self.samples += [Sample.of(self._server.pid)] if self._server.poll() is None else []
+            self.samples += [ProcessState.of(self._server.pid)] if self._server.poll() is None else []
             await asyncio.wait({task}, timeout=1)
         await task
 
-    def problems(self, allowed: set[str], limits: dict[str, Limit]) -> list[str]:
+    def problems(self, allowed: set[str], limits: dict[str, GrowthLimit]) -> list[str]:
         """Broken promises: outcomes that are not allowed, growth, and the end of the server."""
         found = [f"{count:,} requests: {what}" for what, count in self.outcomes.items() if what not in allowed]
         found += growth(self.samples, limits) if len(self.samples) >= SAMPLES else []
         return [*found, *["the server ended"] * (self._server.poll() is not None)]
 
     def figures(self) -> dict[str, str]:
-        """What was counted and measured, by name."""
+        """Counts and measurements by name."""
         figures = {f"requests: {what}": f"{count:,}" for what, count in sorted(self.outcomes.items())}
         if self.latencies:
             times = Timing.of(self.latencies)
@@ -127,7 +131,7 @@ def main(bundle: Path, minutes: float, clients: int, times: float) -> None:
             if address is None:
                 raise ConfigError(f"No server of `{bundle}` could be started.")
             seconds = 60 * minutes
-            waiting, overloaded, after = (Load(server, int(address[1])) for _ in range(3))
+            waiting, overloaded, after = (LoadGenerator(server, int(address[1])) for _ in range(3))
             asyncio.run(waiting.watch(waiting.wait(clients, seconds)))
             usual, rate = 2 * max(waiting.latencies, default=30.0), times * len(waiting.latencies) / seconds + 1
             asyncio.run(overloaded.watch(overloaded.overload(rate, seconds, after, usual)))

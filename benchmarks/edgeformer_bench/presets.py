@@ -22,10 +22,9 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.run.folder import Run
 from edgeformer.run.info import RunInfo
 from edgeformer.run.weights import save_weights
-from edgeformer_bench.commands import Command, command_line
-from edgeformer_bench.compare import Against, Comparison, compare
+from edgeformer_bench.commands import Command, command_line, peer_pythons
+from edgeformer_bench.compare import Comparison, PeerSelection, compare
 from edgeformer_bench.latency import BenchmarkOptions
-from edgeformer_bench.options import peer_pythons
 from edgeformer_bench.peers.base import ONNXRUNTIME, PEERS
 from edgeformer_bench.tables import print_comparison
 from edgeformer_export.export import export_run
@@ -126,7 +125,6 @@ def _several(name: str, kind: click.ParamType[Any], default: Sequence[Any], text
 @_several("length", click.IntRange(2, MAX_SOURCE_LENGTH), [20], "Source tokens")
 @_several("threads", click.IntRange(1), [1], "CPU threads per operator")
 @click.option("--rounds", default=10, show_default=True, type=click.IntRange(1), help="Measured rounds per table.")
-@click.option("--seconds", default=40.0, show_default=True, help="Time limit of each; 3 rounds are always measured.")
 @click.option("--vocab-size", default=32_000, show_default=True, type=click.IntRange(TRAINED_TOKENS), help="Tokens.")
 @click.option(
     "--json",
@@ -161,7 +159,7 @@ def main(
             bundles = [
                 export_run(run, work / f"{name} {each}", precision=each, force=True).bundle for each in precision
             ]
-            peers = Against(peers=against, run=run.path, pythons=pythons, work=work)
+            peers = PeerSelection(peers=against, run=run.path, pythons=pythons, work=work)
             for result in _comparisons(bundles, peers, run.source_tokenizer.vocab_size, **choices):
                 results.append(result)
                 report = {"command": command_line(), "vocab_size": vocab_size, "comparisons": results}
@@ -171,14 +169,13 @@ def main(
 
 def _comparisons(
     bundles: Sequence[Path],
-    peers: Against,
+    peers: PeerSelection,
     vocab_size: int,
     *,
     workload: Sequence[str],
     length: Sequence[int],
     threads: Sequence[int],
     rounds: int,
-    seconds: float,
 ) -> Iterator[Comparison]:
     """Compare the bundles of a preset on all workloads."""
     random = np.random.default_rng(1)
@@ -186,7 +183,7 @@ def _comparisons(
         batch, beam = WORKLOADS[name]
         how = BenchmarkOptions(beam_size=beam, batch_size=batch, repeat=rounds, threads=count)
         sources = random_sources(random, max(SENTENCES, batch), tokens, vocab_size)
-        yield compare(bundles, sources, how, peers, length=round(EXPANSION * tokens), seconds=seconds)
+        yield compare(bundles, sources, how, peers, length=round(EXPANSION * tokens))
 
 
 if __name__ == "__main__":

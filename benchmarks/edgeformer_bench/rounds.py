@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from edgeformer.quality.bootstrap import Interval, median_interval
 from edgeformer_bench.peers.base import Contender, PeerError
 from edgeformer_bench.peers.process import PeerProcess
-from edgeformer_bench.timer import Timing, alternate_heats
+from edgeformer_bench.timer import Timing
 
 PROBES = 3
 """Number of calls of each variant before the fastest for a workload is chosen."""
@@ -29,7 +28,7 @@ HOPELESS = 3
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Workload:
-    """What every system does once per round; equal to itself only."""
+    """Work that every system does once per round; equal to itself only."""
 
     beam_size: int
     """Hypotheses kept; 1 is greedy."""
@@ -51,7 +50,7 @@ class Workload:
 
 
 @dataclass
-class Score:
+class SystemTimes:
     """A system's result in a contest."""
 
     turns: list[list[list[float]]] = field(default_factory=list)
@@ -81,7 +80,7 @@ class Speed(msgspec.Struct, kw_only=True, frozen=True):
     with, and if there is only one round of one workload."""
 
 
-class Result(msgspec.Struct, kw_only=True):
+class SystemResult(msgspec.Struct, kw_only=True):
     """A system's figures."""
 
     system: str
@@ -122,7 +121,7 @@ class Contest:
         self.versions: dict[str, str] = {}
         """Engines and their versions by system."""
         self.start_seconds: dict[str, float] = {}
-        """How long it took to start each system and to open its model."""
+        """Time to start each system and to open its model."""
         self._variants: dict[str, list[PeerProcess]] = {}
         self._fastest: dict[tuple[str, Workload], PeerProcess] = {}
         try:
@@ -137,42 +136,43 @@ class Contest:
         workloads: Sequence[Workload],
         *,
         rounds: int,
-        seconds: float = float("inf"),
         turn_seconds: float = 0.0,
         progress: Callable[[float], None] = lambda fraction: None,
-    ) -> dict[str, Score]:
+    ) -> dict[str, SystemTimes]:
         """Warm up for one round, then measure.
+
+        For each workload of a round, the systems take one turn each, one directly after the other, so that a temporary
+        slowdown of the machine affects all of them; who begins changes from round to round and from workload to
+        workload.
 
         Args:
             workloads: workloads of one kind; every system does each of them once per round.
             rounds: measured rounds.
-            seconds: time limit; see :func:`~edgeformer_bench.timer.alternate_heats`.
             turn_seconds: repeat a call until this much time has passed.
             progress: called with the fraction done, 0 … 1.
 
         Returns:
             Scores by system, failed ones included.
         """
-        scores: dict[str, Score] = {}
+        scores: dict[str, SystemTimes] = {}
         for name in list(self._variants):
             with self._watched(name):
                 for workload in workloads:
                     self._fastest[name, workload] = self._fastest_variant(name, workload.probe)
                 counts = Counter(self._fastest[name, workload].spec.variant for workload in workloads)
-                scores[name] = Score(variant=", ".join(variant for variant, _ in counts.most_common()))
-
-        def turn(name: str, workload: Workload) -> list[float]:
-            calls: list[float] = []
-            if name not in self.errors:
-                with self._watched(name):
-                    calls = ask(self._fastest[name, workload], workload, turn_seconds)["seconds"]
-            return calls
-
-        heats = [{name: partial(turn, name, workload) for name in scores} for workload in workloads]
-        for heat in alternate_heats(heats, rounds=rounds, seconds=seconds, progress=progress):
-            for name, turns in heat.items():
-                scores[name].turns.append(turns)
-        return scores | {name: Score(error=error) for name, error in self.errors.items()}
+                variant = ", ".join(variant for variant, _ in counts.most_common())
+                scores[name] = SystemTimes(turns=[[] for _ in workloads], variant=variant)
+        names = list(scores)
+        for number in range(-1, rounds):  # round -1 warms up
+            for index, workload in enumerate(workloads):
+                first = (max(0, number) + index) % max(1, len(names))
+                for name in names[first:] + names[:first]:
+                    if name not in self.errors:
+                        with self._watched(name):
+                            calls = ask(self._fastest[name, workload], workload, turn_seconds)["seconds"]
+                            scores[name].turns[index] += [calls] if number >= 0 else []
+            progress((number + 2) / (rounds + 1))
+        return scores | {name: SystemTimes(error=error) for name, error in self.errors.items()}
 
     def outputs(self, workload: Workload) -> dict[str, Any]:
         """Return the output of each system for a workload, without systems that fail; of a system with several
@@ -251,7 +251,7 @@ def ask(process: PeerProcess, workload: Workload, seconds: float = 0.0) -> dict[
     return process.ask("translate", **arguments, seconds=seconds)
 
 
-def speeds(scores: Mapping[str, Score], reference: str) -> dict[str, Speed]:
+def speeds(scores: Mapping[str, SystemTimes], reference: str) -> dict[str, Speed]:
     """Compute the speeds of all systems relative to one of them; empty if that one failed or did not take part."""
     if reference not in scores or scores[reference].error:
         return {}

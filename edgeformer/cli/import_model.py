@@ -37,7 +37,7 @@ reading = options.group(
     ),
     license=click.option("--license", help="License of the weights, for the card. Default: what the model states."),
 )
-"""How to read a model; see :func:`~edgeformer.importers.read.read_model`."""
+"""Arguments for reading a model; see :func:`~edgeformer.importers.read.read_model`."""
 text_option = click.option(
     "--text",
     type=click.Path(path_type=Path, dir_okay=False),

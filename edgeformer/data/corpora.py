@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -27,9 +26,6 @@ REPORT_FILE = "report.json"
 class TextOrigin(Origin, kw_only=True, frozen=True, omit_defaults=True):
     """The text that a model was trained on, or the model that was imported; records are equal if their text is."""
 
-    distilled: dict[str, Any] = msgspec.field(default_factory=dict)
-    """How a teacher generated the targets (:class:`~edgeformer.distill.folder.Job`, with counts and the hashes of the
-    original corpus); empty if the targets are the corpus's own."""
     initial: TextOrigin | None = None
     """The same of the model that training started from; ``None`` if it started from random weights."""
 
@@ -92,8 +88,12 @@ def load_corpus(config: DataConfig, data_dir: Path | None = None) -> ParallelCor
         ConfigError: neither or both of a corpus and files are given, or the corpus is unknown.
         DataError: a file is missing, empty, damaged or does not match its pinned hash, or too few sentences are left.
     """
-    if bool(config.corpus) == bool(config.train):
-        raise ConfigError("The recipe must have either `data.corpus` or `data.train`.")
+    is_folder = isinstance(config.corpus, str) and config.corpus not in CORPORA
+    if not (config.corpus or config.train) or (config.corpus and config.train and not is_folder):
+        raise ConfigError(
+            "The recipe must have either `data.corpus` or `data.train`; only a folder that `edgeformer data prepare` "
+            "has written can be given with `data.train`, which then replaces its training text."
+        )
     if data_dir is not None and not data_dir.is_dir():
         raise DataError(f"The data folder `{data_dir}` does not exist; check --data.")
     names = config.corpus or None
@@ -163,7 +163,6 @@ def join_corpora(corpora: Sequence[ParallelCorpus]) -> ParallelCorpus:
             licence="; ".join(f"{origin.name}: {origin.licence or 'unknown'}" for origin in origins),
             origin="; ".join(dict.fromkeys(origin.origin for origin in origins if origin.origin)),
             sha256={f"{origin.name}/{file}": sha256 for origin in origins for file, sha256 in origin.sha256.items()},
-            distilled=next((origin.distilled for origin in origins if origin.distilled), {}),
         ),
         source_language=corpora[0].source_language,
         target_language=corpora[0].target_language,
@@ -186,7 +185,7 @@ def read_report(folder: Path) -> CorpusReport:
     except FileNotFoundError:
         raise DataError(
             f"`{folder}` does not hold a complete corpus, since it has no {REPORT_FILE}; write one with "
-            "`edgeformer data prepare`, or complete it with `edgeformer distill --resume`."
+            "`edgeformer data prepare`."
         ) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(
@@ -195,12 +194,12 @@ def read_report(folder: Path) -> CorpusReport:
 
 
 def _load_folder(config: DataConfig, name: str, data_dir: Path | None) -> ParallelCorpus:
-    """Read a folder written by ``edgeformer data prepare`` or ``edgeformer distill``."""
+    """Read a folder written by ``edgeformer data prepare``."""
     folder = ((data_dir or Path()) / name).resolve()
     if not folder.is_dir():
         raise ConfigError(
-            f"`data.corpus` must be one of {', '.join(CORPORA)}, or a folder written by `edgeformer data prepare` or "
-            f"`edgeformer distill`, but is `{name}`, and there is no folder `{folder.absolute()}`."
+            f"`data.corpus` must be one of {', '.join(CORPORA)}, or a folder written by `edgeformer data prepare`, but "
+            f"is `{name}`, and there is no folder `{folder.absolute()}`."
         )
     report = read_report(folder)
     expected = {str(folder / name): sha256 for files in report.files.values() for name, sha256 in files.items()}

@@ -7,18 +7,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO
 
 import edgeformer
 from edgeformer.errors import DataError
-from edgeformer_runtime.files import naming
 
 MAX_BYTES = 1 << 28
 """Maximum size of a download; the largest model of Firefox has 60 megabytes."""
 _ATTEMPTS = 3
-_CHUNK = 1 << 14
-"""Bytes that are written at a time; those of one that is broken off are lost."""
+_CHUNK = 1 << 16
 _TIMEOUT_SECONDS = 30.0
 
 
@@ -27,12 +23,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("EDGEFORMER_CACHE") or Path.home() / ".cache" / "edgeformer")
 
 
-def download(
-    url: str,
-    advice: str = "put the file into a folder and give that with --data",
-    *,
-    part: Path | None = None,
-) -> bytes:
+def download(url: str, advice: str = "put the file into a folder and give that with --data") -> bytes:
     """Fetch an http or https address of a few megabytes, in at most three attempts; a response of 4xx is final.
 
     If standard error is a terminal, a bar shows the progress.
@@ -40,8 +31,6 @@ def download(
     Args:
         url: the address.
         advice: for the message of an error, what to do without a network.
-        part: file in a folder that exists, where everything that arrives is kept, so that a later call continues there.
-            The caller must compare a hash, since the content could have changed in between, and remove the file.
 
     Raises:
         DataError: the download failed, or is larger than :data:`MAX_BYTES`.
@@ -54,13 +43,11 @@ def download(
     name = url.rstrip("/").rpartition("/")[2]
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     bars = Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
-    with bars, naming(part or Path(name)), TemporaryFile() if part is None else part.open("a+b") as file:
+    with bars:
         task = bars.add_task(name, total=None)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                _receive(url, file, lambda done, total: bars.update(task, completed=done, total=total))
-                file.seek(0)
-                return file.read()
+                return _received(url, lambda done, total: bars.update(task, completed=done, total=total))
             except RequestException as error:
                 is_final = (
                     isinstance(error, HTTPError) and error.response is not None and error.response.status_code < 500
@@ -68,8 +55,6 @@ def download(
                 if is_final or attempt == _ATTEMPTS:
                     reason = f"`{name}` cannot be downloaded from {url}: {_reason(error)}"
                     raise DataError(f"{reason}. Check the network, or {advice}.") from None
-            if part is None:
-                file.truncate(0)
             time.sleep(attempt)
     raise AssertionError("the last attempt returns or raises")
 
@@ -83,30 +68,22 @@ def _reason(error: BaseException) -> str:
     return "the connection broke off" if isinstance(error, IncompleteRead) else str(error)
 
 
-def _receive(url: str, file: IO[bytes], progress: Callable[[int, int | None], None]) -> None:
-    """Append what a file lacks, or write all of it if the server does not send parts."""
+def _received(url: str, progress: Callable[[int, int | None], None]) -> bytes:
+    """Fetch an address once."""
     import requests
 
-    begin = file.seek(0, os.SEEK_END)
     # Without the compression of HTTP, bytes of the file are those of its download.
     headers = {"User-Agent": f"edgeformer/{edgeformer.__version__}", "Accept-Encoding": "identity"}
-    headers |= {"Range": f"bytes={begin}-"} if begin else {}
+    content = bytearray()
     with requests.get(url, headers=headers, stream=True, timeout=_TIMEOUT_SECONDS) as response:
-        if begin and response.status_code == requests.codes.requested_range_not_satisfiable:
-            return  # it is all here
         response.raise_for_status()
-        if begin and response.status_code != requests.codes.partial_content:
-            begin = file.seek(0)
-            file.truncate()
-        size = int(response.headers.get("Content-Length", 0))
-        total = begin + size if size else None
-        progress(begin, total)
+        total = int(response.headers.get("Content-Length", 0)) or None
         for chunk in response.iter_content(_CHUNK):
-            file.write(chunk)
-            if file.tell() > MAX_BYTES:
-                file.truncate(0)
+            content += chunk
+            if len(content) > MAX_BYTES:
                 name = url.rpartition("/")[2]
                 raise DataError(
                     f"The download of `{name}` was stopped after {MAX_BYTES:,} bytes; it should be smaller."
                 )
-            progress(file.tell(), total)
+            progress(len(content), total)
+    return bytes(content)

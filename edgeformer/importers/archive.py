@@ -9,10 +9,9 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, TypeVar
 
@@ -33,6 +32,8 @@ MAX_UNPACKED = 4
 """Size of all unpacked files, in multiples of the size of what they are packed in."""
 MAX_SMALL = 64 << 20
 """Size of unpacked files that is always allowed, in bytes."""
+MAX_DEPTH = 32
+"""Folders inside each other in an archive."""
 MAX_TEXT = 64 << 20
 """Size of a vocabulary or of a JSON file, in bytes."""
 MAX_YAML = 1 << 20
@@ -83,65 +84,60 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
     return array
 
 
-def plain_files(archive: zipfile.ZipFile) -> dict[str, str]:
-    """Names of all files of an archive, and their names without folders.
-
-    Raises:
-        ImporterError: two files have the same name.
-    """
-    found: dict[str, str] = {}
-    for member in archive.namelist():
-        name = PurePosixPath(member).name
-        if member.endswith("/"):
-            continue
-        if name in found.values():
-            raise ImporterError(f"The archive has two files named `{name}`.")
-        found[member] = name
-    return found
-
-
 @contextmanager
-def unpacked(path: Path, members: Callable[[zipfile.ZipFile], Mapping[str, str]] = plain_files) -> Iterator[Path]:
-    """Unpack a zip file, or the gzip files of a folder beside copies of its others, and yield a temporary folder.
+def unpacked(path: Path) -> Iterator[Path]:
+    """Unpack a zip file, or the gzip files of a folder beside copies of its others, into a temporary folder.
 
-    Args:
-        path: the zip file or the folder.
-        members: returns which members of a zip file to unpack, and names to write them under, relative to the folder.
+    Yields:
+        The folder, or the one in it that has the files.
     """
     with TemporaryDirectory() as name:
+        folder = Path(name)
         if path.is_dir():
-            files = [file for file in sorted(path.iterdir()) if file.is_file()]
-            opened: dict[str, Callable[[], Any]] = {
-                file.name.removesuffix(".gz"): partial(gzip.open if file.suffix == ".gz" else Path.open, file, "rb")
-                for file in files
-            }
-            _write(path, sum(file.stat().st_size for file in files), opened, Path(name))
+            _unpack_gzip(path, folder)
         else:
             with open_zip(path) as archive:
-                streams = {file: partial(archive.open, member) for member, file in members(archive).items()}
-                _write(path, path.stat().st_size, streams, Path(name))
+                _require_dense(path, path.stat().st_size, sum(member.file_size for member in archive.infolist()))
+                if any(name.count("/") > MAX_DEPTH for name in archive.namelist()):
+                    raise ImporterError(f"`{path}` has folders more than {MAX_DEPTH} deep.")
+                archive.extractall(folder)  # leaves out what would lead out of the folder: drives, roots and `..`
+        while not any(file.suffix in NEEDED for file in folder.iterdir()):
+            inner = [each for each in folder.iterdir() if each.is_dir() and not each.name.startswith((".", "__"))]
+            if len(inner) > 1:
+                raise ImporterError(f"`{path}` has several folders; unpack it, and give the one with the model.")
+            if not inner:
+                break
+            (folder,) = inner
         try:
             try:
-                yield Path(name)
+                yield folder
             except (ConfigError, ImporterError):
-                refuse_unusable(Path(name))
+                refuse_unusable(folder)
                 raise
         except (ConfigError, ImporterError) as error:
-            raise type(error)(str(error).replace(name, str(path))) from error
+            raise type(error)(str(error).replace(str(folder), str(path))) from error
 
 
-def _write(path: Path, packed: int, streams: Mapping[str, Callable[[], Any]], folder: Path) -> None:
-    """Write the content of streams to files of these names, and count what is unpacked."""
-    allowance = max(MAX_SMALL, MAX_UNPACKED * packed)
-    for name, opened in streams.items():
-        target = folder / name
-        target.parent.mkdir(exist_ok=True)
+def _require_dense(path: Path, packed: int, unpacked: int) -> None:
+    """Refuse files that unpack to many times their size."""
+    if unpacked > max(MAX_SMALL, MAX_UNPACKED * packed):
+        raise ImporterError(f"`{path}` is compressed more than weights can be.")
+
+
+def _unpack_gzip(path: Path, folder: Path) -> None:
+    """Unpack the gzip files of a folder, and copy the others."""
+    files = [file for file in sorted(path.iterdir()) if file.is_file()]
+    packed, unpacked = sum(file.stat().st_size for file in files), 0
+    for file in files:
+        name = file.name.removesuffix(".gz")
         try:
-            with opened() as source, target.open("xb") as stream:
+            with (
+                gzip.open(file) if file.suffix == ".gz" else file.open("rb") as source,
+                (folder / name).open("xb") as stream,
+            ):
                 while data := source.read(CHUNK):
-                    allowance -= len(data)
-                    if allowance < 0:
-                        raise ImporterError(f"`{path}` is compressed more than weights can be.")
+                    unpacked += len(data)
+                    _require_dense(path, packed, unpacked)
                     stream.write(data)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise ImporterError(f"`{name}` of `{path}` is damaged: {error}. Download it again.") from None

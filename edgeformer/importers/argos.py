@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import msgspec
 
@@ -39,7 +38,7 @@ def read_argos(path: Path, overrides: ImportOverrides = NO_OVERRIDES) -> Importe
     """Read a package of Argos Translate, a file or the folder that it unpacks to, which has all that it needs."""
     if path.is_dir():
         return _from_folder(path)
-    with unpacked(path, _members) as folder:
+    with unpacked(path) as folder:
         return replace(_from_folder(folder), hashes=sha256_of([path]))
 
 
@@ -73,29 +72,16 @@ def _from_folder(folder: Path) -> ImportedModel:
     )
 
 
-def _members(archive: zipfile.ZipFile) -> dict[str, str]:
-    """Names in the archive of the files that are needed, and names to write them under."""
-    names = archive.namelist()
-    roots = {PurePosixPath(name).parts[0] for name in names if name.endswith(f"/{METADATA}")}
-    roots = {root for root in roots if f"{root}/{METADATA}" in names}
-    if len(roots) != 1:
-        raise ImporterError(f"The file must have one folder with `{METADATA}`.")
-    (root,) = roots
-    sides = [f"{side}_vocabulary" for side in ("shared", "source", "target")]
-    vocabularies = [f"{side}.{suffix}" for side in sides for suffix in ("json", "txt")]
-    needed = [METADATA, PIECES, SUBWORDS, *(f"{FOLDER}/{name}" for name in (MODEL, "config.json", *vocabularies))]
-    return {f"{root}/{name}": name for name in needed if f"{root}/{name}" in names}
-
-
 def is_argos(path: Path) -> bool:
     """Return whether a path is a package of Argos Translate, packed or not."""
     if path.is_dir():
         return (path / METADATA).is_file() and is_ctranslate2(path / FOLDER)
     try:
         with open_zip(path) as archive:
-            return f"{FOLDER}/{MODEL}" in _members(archive).values()
+            names = archive.namelist()
     except ImporterError:
         return False
+    return all(any(name.endswith(f"/{file}") for name in names) for file in (METADATA, f"{FOLDER}/{MODEL}"))
 
 
 ARGOS = Importer(

@@ -10,7 +10,7 @@ from typing import Any
 
 from edgeformer.errors import ConfigError, ImporterError
 from edgeformer.importers.archive import refuse_pointer, refuse_unusable, sha256_of, unpacked
-from edgeformer.importers.downloads import Downloaded, download_model, is_model_name
+from edgeformer.importers.downloads import ModelDownload, download_model, is_model_name
 from edgeformer.importers.languages import stated_tag
 from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.registry import Importer, ImportOverrides, choose_importer, recognizing
@@ -33,15 +33,15 @@ class ImportResult:
     """For the record in the run folder: name, license, SHA-256 of the files."""
 
 
-def fetch(source: str | Path) -> Downloaded:
+def fetch(source: str | Path) -> ModelDownload:
     """Download a model that is given by name; see :func:`~edgeformer.importers.downloads.download_model`."""
     if isinstance(source, str) and is_model_name(source) and not Path(source).exists():
         return download_model(source)
-    return Downloaded(Path(source))
+    return ModelDownload(Path(source))
 
 
 def read_model(
-    source: str | Path | Downloaded,
+    source: str | Path | ModelDownload,
     format_name: str | None = None,
     *,
     source_language: str = "",
@@ -67,7 +67,7 @@ def read_model(
     overrides = ImportOverrides(
         source_language=source_language, target_language=target_language, tokenizers=tuple(tokenizers)
     )
-    downloaded = source if isinstance(source, Downloaded) else fetch(source)
+    downloaded = source if isinstance(source, ModelDownload) else fetch(source)
     path = downloaded.path
     _refuse_special(path)
     if packed := _packed(path):
@@ -99,7 +99,7 @@ def read_model(
     return ImportResult(model, importer.name, origin)
 
 
-def is_record_of(origin: Origin, downloaded: Downloaded) -> bool:
+def is_record_of(origin: Origin, downloaded: ModelDownload) -> bool:
     """Return whether a record of an imported model is of what was downloaded, or of the files at a path."""
     path, sha256 = downloaded.path, origin.sha256
     if downloaded.origin:

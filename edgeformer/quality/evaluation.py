@@ -31,7 +31,7 @@ class Evaluation:
     sentences_per_second: float
     """Throughput from text to text, tokenization included."""
     counters: Counters
-    """Where the time went."""
+    """Times and counts of the search."""
     truncated: int
     """Number of source texts that were truncated."""
 

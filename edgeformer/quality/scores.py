@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -59,17 +59,6 @@ def bleu_metric(tokenize: str, **options: Any) -> BLEU:
         raise ConfigError(
             f"sacreBLEU's tokenizer `{tokenize}` cannot be used: {' '.join(str(error).split())}"
         ) from None
-
-
-def sentence_bleu(tokenize: str) -> Callable[[str, str], float]:
-    """Return a function that computes sentence BLEU, 0 … 100, of a hypothesis and a reference, with effective n-gram
-    order.
-
-    Raises:
-        ConfigError: as for :func:`metrics`.
-    """
-    bleu = bleu_metric(tokenize, effective_order=True)
-    return lambda hypothesis, reference: float(bleu.sentence_score(hypothesis, [reference]).score)
 
 
 def score(

@@ -1,26 +1,23 @@
-"""``export --precision auto``: measures every precision on this machine, and exports the best within a quality
-budget."""
+"""``export --precision auto``: measures every precision for CPUs on this machine, and exports the fastest within a
+quality budget."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-from edgeformer.errors import ConfigError
 from edgeformer.quality.bootstrap import difference_interval, sentence_counts
 from edgeformer.quality.evaluation import translate_all
-from edgeformer.quality.scores import metrics, score
+from edgeformer.quality.scores import score
 from edgeformer.run.folder import Run
-from edgeformer_export.choice import Candidate, Choice, Objective, choose
+from edgeformer_export.choice import PrecisionCandidate, PrecisionChoice
 from edgeformer_export.export import ExportReport, ParityError, export_run, write_graphs
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.sample import spread
@@ -31,184 +28,105 @@ from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.check.machine import machine_summary
 from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.engines.onnx import ENGINE_VERSION
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.translator import Translator
 
+MAX_BLEU_DROP = 0.2
 TIMED_SENTENCES = 32
-TURN = 4
-"""Number of sentences that a candidate translates before the next candidate's turn."""
 ROUNDS = 10
-"""Number of times that each sentence is timed, after a round that warms up."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class AutoOptions:
-    """Criteria for the choice."""
-
-    max_bleu_drop: float = 0.2
-    """Quality budget: maximum drop in BLEU relative to fp32."""
-    optimize: Objective = "latency"
-    """The quantity to minimize within the budget."""
-    beam_size: int | None = None
-    """Hypotheses kept, for quality and for time; ``None`` for the run's default."""
-    threads: int = 1
-    """CPU threads per operator; 0 for as many as are useful for a model of its size."""
-    sentences: int | None = None
-    """Number of sentences to use, from the first; ``None`` for all."""
+"""Number of times that each sentence is timed. Precisions take turns, so that a slowdown affects all of them."""
 
 
 def export_best(
     run: Run,
     out: Path,
     text: ValidationText,
-    options: AutoOptions,
     *,
+    max_bleu_drop: float = MAX_BLEU_DROP,
     target: Target = "ort",
     overwrite: bool = False,
     progress: StageProgress = silent,
 ) -> ExportReport:
-    """Measure all precisions for CPUs, and export the best within the budget.
+    """Measure all precisions for CPUs, and export the one that :attr:`PrecisionChoice.chosen` names.
 
     Args:
         run: an opened run folder.
         out: the bundle's folder.
         text: sentences to compare precisions on.
-        options: criteria for the choice.
+        max_bleu_drop: quality budget.
         target: which operators may be used.
         overwrite: replace an existing bundle.
         progress: called during the work.
 
     Raises:
-        ConfigError: the text has no sentences.
-        DataError: every sentence is too long for the model.
         ExportError: as for :func:`~edgeformer_export.export.export_run`.
     """
     require_free(out, overwrite=overwrite)
-    metrics(text.tokenize)  # fails early if a package is missing
-    if not text.sources:
-        raise ConfigError("There is no sentence to translate; choose another text with --valid.")
-    text = replace(text, sources=text.sources[: options.sentences], references=text.references[: options.sentences])
     model_graphs = ModelGraphs(run, target, progress=progress)
-    choice = _measure(model_graphs, text, options, out, progress)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f"{out.name}.", dir=out.parent) as folder:
+        choice = measure(model_graphs, text, Path(folder), max_bleu_drop, progress)
+    options: dict[str, Any] = {"target": target, "overwrite": overwrite, "progress": progress}
     while True:
+        precision = choice.chosen.precision
         try:
-            return export_run(
-                run,
-                out,
-                precision=choice.chosen,
-                target=target,
-                overwrite=overwrite,
-                choice=choice,
-                model_graphs=model_graphs,
-                progress=progress,
-            )
+            return export_run(run, out, precision=precision, choice=choice, model_graphs=model_graphs, **options)
         except ParityError as error:  # not the model after all, however good it was: choose again without it
-            if choice.chosen == "fp32":
+            if precision == "fp32":
                 raise
-            choice = choice.without(choice.chosen, str(error))
+            choice = msgspec.structs.replace(choice, failed={**choice.failed, precision: str(error)})
 
 
-def _measure(
-    model_graphs: ModelGraphs, text: ValidationText, options: AutoOptions, out: Path, progress: StageProgress
-) -> Choice:
-    """Write a bundle in each precision, translate the text with it, and time them all in turns."""
-    decode = DecodeOptions(**msgspec.structs.asdict(model_graphs.run.info.generation))
-    decode = replace(decode, beam_size=options.beam_size or decode.beam_size, return_scores=False)
+def measure(
+    model_graphs: ModelGraphs, text: ValidationText, work: Path, max_bleu_drop: float, progress: StageProgress
+) -> PrecisionChoice:
+    """Write a bundle in each precision into a folder, translate the text with it, and time them in turns."""
+    search = DecodeOptions(**msgspec.structs.asdict(model_graphs.run.info.generation), return_scores=False)
     translators: dict[Precision, Translator] = {}
     outputs: dict[Precision, list[str]] = {}
     failed: dict[Precision, str] = {}
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f"{out.name}.", dir=out.parent) as work, ExitStack() as stack:
+    with ExitStack() as stack:
         for precision, traits in PRECISIONS.items():
             if traits.optimized_for != "cpu" or not (traits.portable or model_graphs.target == "ort"):
                 continue
-            stage, folder = f"Translating with {precision}", Path(work) / precision
+            report = partial(progress, f"Translating with {precision}")
             try:
-                folder.mkdir()
-                write_graphs(model_graphs, folder, precision)
-                translator = stack.enter_context(Translator.open(folder, threads=options.threads, workers=1))
-                text = text if translators else text.fitting(translator)
-                translations = translate_all(translator, text.sources, decode, progress=partial(progress, stage))
+                (work / precision).mkdir()
+                write_graphs(model_graphs, work / precision, precision)
+                opened = Translator.open(work / precision, threads=1, workers=1, truncate=True)
+                translators[precision] = stack.enter_context(opened)
+                translations = translate_all(opened, text.sources, search, progress=report)
             except EdgeformerError as error:
                 if precision == "fp32":
                     raise
                 failed[precision] = str(error)
                 continue
-            translators[precision] = translator
             outputs[precision] = [translation.text for translation in translations]
-        times = timed(translators, text.sources, decode, partial(progress, "Timing all precisions"))
-        sizes = {precision: open_bundle(Path(work) / precision).nbytes for precision in translators}
-    candidates = tuple(_candidate(precision, outputs, text, times, sizes[precision]) for precision in translators)
-    return Choice(
-        chosen=choose(candidates, options.max_bleu_drop, options.optimize, failed),
-        max_bleu_drop=options.max_bleu_drop,
-        optimize=options.optimize,
-        candidates=candidates,
-        failed=failed,
-        text=text.name,
-        sentences=len(text.sources),
-        too_long=text.too_long,
-        beam_size=decode.beam_size,
-        threads=options.threads,
-        bleu_signature=score(outputs["fp32"], text.references, text.tokenize).bleu_signature,
-        machine=machine_summary(),
-        engine=f"onnxruntime {ENGINE_VERSION}",
+        timed_sentences = spread(sorted(text.sources, key=len), TIMED_SENTENCES)
+        seconds: dict[Precision, list[float]] = {name: [] for name in outputs}
+        for number in range(ROUNDS):
+            for precision, times in seconds.items():
+                begin = time.perf_counter()
+                for sentence in timed_sentences:
+                    translators[precision].translate([sentence], search)
+                times.append((time.perf_counter() - begin) / len(timed_sentences))
+            progress("Timing all precisions", (number + 1) / ROUNDS)
+    scores = {name: score(lines, text.references, text.tokenize) for name, lines in outputs.items()}
+    counts = {name: sentence_counts(lines, text.references, text.tokenize) for name, lines in outputs.items()}
+    candidates = tuple(
+        PrecisionCandidate(
+            precision=name,
+            bytes=open_bundle(work / name).nbytes,
+            bleu=scores[name].bleu,
+            drop=scores["fp32"].bleu - scores[name].bleu,
+            drop_interval=difference_interval(counts["fp32"], counts[name]),
+            milliseconds=1000 * median(seconds[name]),
+        )
+        for name in outputs
     )
-
-
-def _candidate(
-    precision: Precision,
-    outputs: Mapping[Precision, Sequence[str]],
-    text: ValidationText,
-    times: Mapping[Precision, NDArray[np.float64]],
-    size: int,
-) -> Candidate:
-    """Compare a precision with fp32."""
-    ours, reference = outputs[precision], outputs["fp32"]
-    bleu, reference_bleu = (score(lines, text.references, text.tokenize).bleu for lines in (ours, reference))
-    counts, reference_counts = (sentence_counts(lines, text.references, text.tokenize) for lines in (ours, reference))
-    return Candidate(
-        precision=precision,
-        bytes=size,
-        bleu=bleu,
-        drop=reference_bleu - bleu,
-        drop_interval=difference_interval(reference_counts, counts),
-        identical=sum(map(str.__eq__, ours, reference)),
-        milliseconds=float(np.median(times[precision])),
-        ratio=float(np.median(times[precision] / times["fp32"])),
+    conditions = (
+        f"Measured on {text.name}, {len(text.sources):,} sentences, beam {search.beam_size}, 1 thread; BLEU "
+        f"{scores['fp32'].bleu_signature}; {machine_summary()}."
     )
-
-
-def timed(
-    translators: Mapping[Precision, Translator],
-    sources: Sequence[str],
-    options: DecodeOptions,
-    progress: Callable[[float], None] = lambda fraction: None,
-) -> dict[Precision, NDArray[np.float64]]:
-    """Time some of the sentences one at a time. Precisions take turns of a few sentences, so that a temporary slowdown
-    of the machine affects all of them.
-
-    Args:
-        translators: opened bundles by precision.
-        sources: sentences, of which :data:`TIMED_SENTENCES` of different lengths are timed.
-        options: decoding options.
-        progress: called with the fraction done, 0 … 1.
-
-    Returns:
-        Milliseconds for each precision, ``(ROUNDS, sentences)``; those at the same place are paired.
-    """
-    chosen = spread(sorted(sources, key=len), TIMED_SENTENCES)
-    names = list(translators)
-    times = {name: np.empty((ROUNDS, len(chosen))) for name in names}
-    for number in range(-1, ROUNDS):  # round -1 warms up; the last round overwrites its times
-        for start in range(0, len(chosen), TURN):
-            first = (number + start) % len(names)
-            for name in names[first:] + names[:first]:
-                for sentence in range(start, min(start + TURN, len(chosen))):
-                    begin = time.perf_counter()
-                    translators[name].translate([chosen[sentence]], options)
-                    times[name][number, sentence] = 1000 * (time.perf_counter() - begin)
-        progress((number + 2) / (ROUNDS + 1))
-    return times
+    return PrecisionChoice(candidates=candidates, failed=failed, max_bleu_drop=max_bleu_drop, conditions=conditions)

@@ -1,8 +1,10 @@
-"""The model card: the bundle's README, generated from its manifest."""
+"""The model card: the bundle's README, made from its manifest by the template ``card.md``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from string import Template
 from typing import Any
 
 import msgspec
@@ -10,11 +12,13 @@ import msgspec
 from edgeformer.data.catalog import CORPORA
 from edgeformer.data.corpora import TextOrigin
 from edgeformer.markdown import markdown_table
-from edgeformer_export.choice import COLUMNS, Choice
+from edgeformer_export.choice import COLUMNS, PrecisionChoice
 from edgeformer_export.parity.report import ParityReport
 from edgeformer_export.shortlist.lists import ShortlistReport
 from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.bundle.report import TensorReport
+
+TEMPLATE = Path(__file__).with_name("card.md")
 
 
 def model_card(manifest: Manifest, nbytes: int) -> str:
@@ -24,71 +28,42 @@ def model_card(manifest: Manifest, nbytes: int) -> str:
         manifest: the bundle's manifest, with its report.
         nbytes: total size in bytes of the files needed for translation: all but examples, card and manifest.
     """
-    report, training = manifest.report, manifest.provenance.training
-    cost = None if report.shortlist is None else msgspec.convert(report.shortlist, ShortlistReport)
-    sections = {
-        "": _facts(manifest, nbytes),
-        "Use": [
-            "With edgeformer installed, on the device as `edgeformer[cpu]`, which needs no torch:",
-            "",
-            "```",
-            'edgeformer translate . "Text to translate"',
-            "```",
-        ],
-        "Quality and speed": _quality(manifest),
-        "Agreement with PyTorch": _parity(report.parity),
-        **({} if cost is None else {"Shortlist": shortlist_lines(cost)}),
-        "Weights": _weights(manifest),
-        "Training data and license": _data(msgspec.convert(training.get("provenance", {}), TextOrigin)),
-        "Limits": _limits(manifest),
-        "How to verify": [
-            "`edgeformer verify .` checks the hashes of all files, operators and versions, and runs the golden "
-            "examples, which must give the same tokens as on the machine that made the bundle. With "
-            "`--checkpoint RUN`, it also compares the bundle with the PyTorch model. `edgeformer inspect .` shows the "
-            "manifest.",
-        ],
-    }
-    lines = [f"# {_title(manifest)}, {manifest.family}", ""]
-    lines.append(manifest.provenance.recipe.get("description") or "A model exported by edgeformer.")
-    if notes := training.get("notes"):
-        lines += ["", *(f"- {note}" for note in notes)]
-    for title, content in sections.items():
-        lines += ["", *([f"## {title}", ""] if title else []), *content]
-    return "\n".join(lines) + "\n"
-
-
-def _title(manifest: Manifest) -> str:
-    return f"{_languages(manifest)} translation" if _has_languages(manifest) else "Translation"
-
-
-def _has_languages(manifest: Manifest) -> bool:
-    return bool(manifest.source_language and manifest.target_language)
-
-
-def _languages(manifest: Manifest) -> str:
-    return f"{manifest.source_language} → {manifest.target_language}"
-
-
-def _facts(manifest: Manifest, nbytes: int) -> list[str]:
-    generation = manifest.generation
+    report, training, generation = manifest.report, manifest.provenance.training, manifest.generation
+    languages = manifest.source_language and manifest.target_language
+    pair = f"{manifest.source_language} → {manifest.target_language}"
+    description = manifest.provenance.recipe.get("description") or "A model exported by edgeformer."
+    notes = [f"- {note}" for note in training.get("notes") or ()]
     precision = ", ".join(f"{name} {kind}" for name, kind in manifest.precision.items())
     opsets = ", ".join(f"{domain or 'ai.onnx'} {number}" for domain, number in manifest.opsets.items())
-    facts = {
-        "parameters": f"{manifest.parameters:,}",
-        "size": f"{nbytes:,} bytes of graphs, weights and tokenizers",
-        "precision": precision,
-        "operators": f"{manifest.target} (opset {opsets})",
-        "longest source": f"{manifest.max_source_length} tokens",
-        "longest target": f"{manifest.max_target_length} tokens",
-        "default search": f"beam {generation.beam_size}, length penalty {generation.length_penalty:g}",
-        "made by": manifest.producer,
-    }
-    return ["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in facts.items())]
+    corpus = CORPORA.get(manifest.provenance.origin().name)
+    cost = None if report.shortlist is None else msgspec.convert(report.shortlist, ShortlistReport)
+    return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
+        title=f"{pair} translation" if languages else "Translation",
+        family=manifest.family,
+        description="\n".join([description, "", *notes]).strip(),
+        parameters=f"{manifest.parameters:,}",
+        size=f"{nbytes:,}",
+        precision=precision,
+        operators=f"{manifest.target} (opset {opsets})",
+        longest_source=manifest.max_source_length,
+        longest_target=manifest.max_target_length,
+        search=f"beam {generation.beam_size}, length penalty {generation.length_penalty:g}",
+        producer=manifest.producer,
+        quality="\n".join(_quality(manifest)),
+        parity="\n".join(_parity(report.parity)),
+        shortlist="\n".join(shortlist_lines(cost)) if cost else "Searches use the whole vocabulary.",
+        weights="\n".join(_weights(manifest)),
+        data="\n".join(_data(msgspec.convert(training.get("provenance", {}), TextOrigin))),
+        languages=f"- {pair} only, in this direction only."
+        if languages
+        else "- The languages are not recorded: the recipe had no `source_language` and `target_language`.",
+        domain="text like its training data" + (f": {corpus.description}" if corpus else ""),
+    )
 
 
 def _quality(manifest: Manifest) -> list[str]:
     if manifest.report.choice is not None:
-        choice = msgspec.convert(manifest.report.choice, Choice)
+        choice = msgspec.convert(manifest.report.choice, PrecisionChoice)
         return [
             *markdown_table(COLUMNS, choice.rows),
             "",
@@ -168,24 +143,6 @@ def _data(text: TextOrigin) -> list[str]:
     lines = [f"- {name}: {value}" for name, value in facts.items() if value] or ["- not recorded"]
     if not text.licence:
         lines.append("- license: not recorded; ask whoever trained the model")
-    if job := text.distilled:
-        lines.append(
-            f"- targets: translations by `{job['teacher']}`, beam {job['beam_size']} (manifest {job['teacher_sha256']})"
-        )
     if text.initial is not None:
         lines += ["- trained from another model:", *(f"  {line}" for line in _data(text.initial))]
     return lines
-
-
-def _limits(manifest: Manifest) -> list[str]:
-    corpus = CORPORA.get(manifest.provenance.origin().name)
-    domain = f"text like its training data: {corpus.description}" if corpus else "text like its training data"
-    return [
-        f"- {_languages(manifest)} only, in this direction only."
-        if _has_languages(manifest)
-        else "- The languages are not recorded: the recipe had no `source_language` and `target_language`.",
-        f"- At most {manifest.max_source_length} source tokens, end token included: longer texts are refused. "
-        f"Translations end at {manifest.max_target_length} tokens.",
-        f"- Made for {domain}. Quality on other text was not measured.",
-        "- One sentence at a time; nothing is carried over from the previous sentence.",
-    ]

@@ -1,23 +1,18 @@
-"""The choice among measured precisions: what was measured, the rule, and the table."""
+"""The choice among measured precisions: the rule, and the table that card and terminal show."""
 
 from __future__ import annotations
-
-from collections.abc import Collection, Sequence
-from typing import Literal
 
 import msgspec
 
 from edgeformer.quality.bootstrap import Interval
 from edgeformer_runtime.precision import Precision
 
-Objective = Literal["latency", "size"]
 TIE = 0.1
-"""Times that differ by at most this fraction are equal: the load of a machine changes them by as much from one run to
-the next."""
-COLUMNS = ("precision", "BLEU", "drop (95 % interval)", "same", "MB", "ms", "× fp32", "result")
+"""Times that differ by at most this fraction are equal: the load of a machine changes them by as much."""
+COLUMNS = ("precision", "BLEU", "drop (95 % interval)", "MB", "ms", "result")
 
 
-class Candidate(msgspec.Struct, kw_only=True, frozen=True):
+class PrecisionCandidate(msgspec.Struct, kw_only=True, frozen=True):
     """One precision with its measurements."""
 
     precision: Precision
@@ -29,69 +24,43 @@ class Candidate(msgspec.Struct, kw_only=True, frozen=True):
     """BLEU of fp32 minus this BLEU."""
     drop_interval: Interval
     """Confidence interval of the drop, by paired bootstrap over the sentences."""
-    identical: int
-    """Number of sentences with the same translation as fp32."""
     milliseconds: float
     """Median time per sentence, one at a time."""
-    ratio: float
-    """Median of the ratios to fp32's time for the same sentence in the same round."""
 
 
-class Choice(msgspec.Struct, kw_only=True, frozen=True):
-    """All candidates, the chosen one, and how they were measured."""
+class PrecisionChoice(msgspec.Struct, kw_only=True, frozen=True):
+    """All candidates, and what decides between them."""
 
-    chosen: Precision
-    max_bleu_drop: float
-    """Quality budget, in BLEU."""
-    optimize: Objective
-    """The quantity that is minimized within the budget."""
-    candidates: tuple[Candidate, ...]
-    """fp32 first."""
+    candidates: tuple[PrecisionCandidate, ...]
+    """fp32 first, which is always admissible."""
     failed: dict[Precision, str]
-    """Precisions that the model cannot have, also those of candidates that are too far from it, with the reason as a
-    sentence."""
-    text: str
-    """Name of the text that was translated."""
-    sentences: int
-    """Number of sentences translated."""
-    too_long: int
-    """Number of sentences left out because they have more tokens than the model accepts."""
-    beam_size: int
-    """Hypotheses kept per sentence, for both quality and time."""
-    threads: int
-    """CPU threads per operator; 0 for as many as are useful for a model of its size."""
-    bleu_signature: str
-    """sacreBLEU's signature."""
-    machine: str
-    """Processor and system."""
-    engine: str
-    """The engine and its version."""
+    """Precisions that the model cannot have, with the reason as a sentence."""
+    max_bleu_drop: float
+    """Quality budget, at least 0. A candidate is over it if the whole confidence interval of its drop is."""
+    conditions: str
+    """Text, search, engine and machine, as a sentence."""
 
-    def without(self, precision: Precision, reason: str) -> Choice:
-        """Choose again without a precision."""
-        failed = {**self.failed, precision: reason}
-        chosen = choose(self.candidates, self.max_bleu_drop, self.optimize, failed)
-        return msgspec.structs.replace(self, failed=failed, chosen=chosen)
+    @property
+    def chosen(self) -> PrecisionCandidate:
+        """Of the fastest candidates within the budget, the smallest."""
+        allowed = [candidate for candidate in self.candidates if not self._objection(candidate)]
+        longest = (1 + TIE) * min(candidate.milliseconds for candidate in allowed)
+        return min((entry for entry in allowed if entry.milliseconds <= longest), key=lambda entry: entry.bytes)
+
+    def _objection(self, candidate: PrecisionCandidate) -> str:
+        if candidate.precision in self.failed:
+            return "failed"
+        return "over budget" if candidate.drop_interval.low > self.max_bleu_drop else ""
 
     @property
     def notes(self) -> list[str]:
-        """How the figures were measured and how the precision was chosen, a paragraph each."""
-        search = "greedy search" if self.beam_size == 1 else f"beam {self.beam_size}"
-        threads = {0: "as many threads as are useful", 1: "1 thread"}.get(self.threads, f"{self.threads} threads")
-        rule = (
-            f"the smallest of those at most {TIE:.0%} slower than the fastest"
-            if self.optimize == "latency"
-            else "the smallest"
-        )
-        chosen = next(entry for entry in self.candidates if entry.precision == self.chosen)
+        """Explanation of the measurements and of the choice, a paragraph each."""
         notes = [
-            f"Measured on {self.text}, {self.sentences:,} sentences, {search}, {threads}; BLEU {self.bleu_signature}. "
-            "`drop` is fp32's BLEU minus this one, `same` the share of sentences with fp32's translation. `ms` is the "
-            "median time of a sentence alone, `× fp32` the median ratio to fp32's time for the same sentence "
-            f"in the same round. {self.engine} on {self.machine}.",
-            f"Chosen: {self.chosen}, {rule} whose measured drop is at most {self.max_bleu_drop:g}.",
+            f"{self.conditions} `drop` is fp32's BLEU minus this one, `ms` the median time of a sentence alone.",
+            f"Chosen: {self.chosen.precision}, the smallest of those at most {TIE:.0%} slower than the fastest whose "
+            f"drop is not shown to exceed {self.max_bleu_drop:g}.",
         ]
-        if chosen.drop_interval.high > self.max_bleu_drop:
+        if self.chosen.drop_interval.high > self.max_bleu_drop:
             notes.append("On other text its drop may exceed the budget; measure more sentences for more certainty.")
         return [*notes, *(f"{name} failed: {reason}" for name, reason in self.failed.items())]
 
@@ -103,39 +72,9 @@ class Choice(msgspec.Struct, kw_only=True, frozen=True):
                 entry.precision,
                 f"{entry.bleu:.2f}",
                 f"{entry.drop:+.2f} ({entry.drop_interval:+.2f})",
-                f"{entry.identical / self.sentences:.0%}",
                 f"{entry.bytes / 1e6:.2f}",
                 f"{entry.milliseconds:#.3g}",
-                f"{entry.ratio:.2f}",
-                self._result(entry),
+                "chosen" if entry is self.chosen else self._objection(entry),
             )
             for entry in self.candidates
         ]
-
-    def _result(self, entry: Candidate) -> str:
-        if entry.precision in self.failed:
-            return "failed"
-        if entry.drop > self.max_bleu_drop:
-            return "over budget"
-        return "chosen" if entry.precision == self.chosen else ""
-
-
-def choose(
-    candidates: Sequence[Candidate], max_drop: float, optimize: Objective, failed: Collection[Precision] = ()
-) -> Precision:
-    """Choose among the candidates whose measured drop is within the budget.
-
-    A drop counts as measured. If every drop within the noise were accepted, a short text would admit any candidate; if
-    the whole confidence interval had to be within the budget, a text of usual length would admit none.
-
-    Args:
-        candidates: measured candidates; one at least, fp32, is always admissible.
-        max_drop: quality budget, in BLEU, at least 0.
-        optimize: what to minimize. For ``latency``, candidates whose times are equal (:data:`TIE`) are judged by size.
-        failed: those that the model cannot have.
-    """
-    allowed = [entry for entry in candidates if entry.drop <= max_drop and entry.precision not in failed]
-    if optimize == "latency":
-        fastest = min(entry.ratio for entry in allowed)
-        allowed = [entry for entry in allowed if entry.ratio <= (1 + TIE) * fastest]
-    return min(allowed, key=lambda entry: (entry.bytes, entry.ratio)).precision

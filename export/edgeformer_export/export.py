@@ -19,7 +19,7 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
 from edgeformer.run.folder import Run
 from edgeformer_export.card import model_card
-from edgeformer_export.choice import Choice
+from edgeformer_export.choice import PrecisionChoice
 from edgeformer_export.kernels.plan import make_plan
 from edgeformer_export.kernels.products import NotPlannableError
 from edgeformer_export.model_graphs import ModelGraphs, Passes
@@ -76,7 +76,7 @@ class ExportReport:
     """Cost of the shortlist; ``None`` without one."""
     nbytes: int
     """Total size of all files, in bytes."""
-    choice: Choice | None
+    choice: PrecisionChoice | None
     """How the precision was chosen; ``None`` if it was given."""
     kernels: str | None
     """Why the bundle has no plan for the kernels; empty if it has, ``None`` in precisions that they do not have."""
@@ -90,7 +90,7 @@ def export_run(
     target: Target = "ort",
     overwrite: bool = False,
     force: bool = False,
-    choice: Choice | None = None,
+    choice: PrecisionChoice | None = None,
     shortlist: MadeShortlist | None = None,
     model_graphs: ModelGraphs | None = None,
     progress: StageProgress = silent,

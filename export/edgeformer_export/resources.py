@@ -1,4 +1,4 @@
-"""How much memory and disk space an export needs, and how much there is."""
+"""Memory and disk space that an export needs, and those available."""
 
 from __future__ import annotations
 

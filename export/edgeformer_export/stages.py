@@ -15,8 +15,6 @@ QUANTIZE = "Quantizing the weights"
 WRITE = "Writing the bundle"
 COMPARE = "Comparing with PyTorch"
 EXAMPLES = "Choosing golden examples"
-VERIFY = "Verifying the bundle"
-MEASURE = "Measuring"
 
 StageProgress = Callable[[str, float], None]
 """Called with a stage and the fraction of that stage done, 0 … 1."""

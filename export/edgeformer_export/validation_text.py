@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -11,7 +11,6 @@ from edgeformer.data.corpora import TextOrigin, load_corpus
 from edgeformer.data.text import read_pairs
 from edgeformer.errors import ConfigError, DataError
 from edgeformer.run.folder import Run
-from edgeformer_runtime.translator import AnyTranslator
 
 
 @dataclass(frozen=True)
@@ -26,25 +25,6 @@ class ValidationText:
     """sacreBLEU's tokenizer for these sentences."""
     name: str
     """Name of the text in reports."""
-    too_long: int = 0
-    """Number of sentences left out because they have more tokens than the model accepts."""
-
-    def fitting(self, translator: AnyTranslator) -> ValidationText:
-        """Return the sentences that are not too long for a model.
-
-        Raises:
-            DataError: every sentence is too long.
-        """
-        excluded = translator.too_long(self.sources)
-        kept = [index for index in range(len(self.sources)) if index not in excluded]
-        if not kept:
-            raise DataError("No validation pair is short enough for the model; give others.")
-        return replace(
-            self,
-            sources=[self.sources[index] for index in kept],
-            references=[self.references[index] for index in kept],
-            too_long=len(excluded),
-        )
 
 
 def validation_text(run: Run, data_dir: Path | None = None, files: tuple[Path, Path] | None = None) -> ValidationText:
@@ -56,7 +36,7 @@ def validation_text(run: Run, data_dir: Path | None = None, files: tuple[Path, P
         files: text, one sentence per line, and its reference translation, line by line.
 
     Raises:
-        ConfigError: an imported model has no corpus.
+        ConfigError: an imported model has no corpus, or there is no sentence.
         DataError: the files or the corpus cannot be read, or it is not the training corpus.
     """
     recipe = run.recipe
@@ -77,6 +57,8 @@ def validation_text(run: Run, data_dir: Path | None = None, files: tuple[Path, P
             )
         pairs, tokenize = corpus.valid, corpus.provenance.tokenize
         name = "the validation set of the training corpus"
+    if not pairs:
+        raise ConfigError("There is no sentence to translate; choose another text with --valid.")
     sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
     if recipe.tokenizer.lowercase:
         references = [line.lower() for line in references]

@@ -19,7 +19,7 @@ import msgspec
 from edgeformer.errors import ConfigError
 from edgeformer.importers.read import ImportResult, read_model
 from edgeformer.importers.run_folder import write_run
-from edgeformer_bench.peers.base import PeerError, Spec
+from edgeformer_bench.peers.base import PeerError, PeerSpec
 from edgeformer_bench.peers.bergamot import open_peer
 from edgeformer_bench.peers.systems import PeerOptions, firefox
 from edgeformer_runtime.bundle.provenance import Provenance
@@ -53,7 +53,7 @@ def test_it_translates_as_the_engine_alone(folder: Path) -> None:
     plain, listed = (fxtranslate.Translator(weights, vocabulary, vocabulary, given) for given in (None, lists))
     outputs = {}
     for name, engine, settings in (("plain", plain, {"shortlist": False}), ("listed", listed, {})):
-        peer = open_peer(Spec(kind="bergamot", model=str(folder), settings=settings))
+        peer = open_peer(PeerSpec(kind="bergamot", model=str(folder), settings=settings))
         outputs[name] = peer.translate_texts(TEXTS, beam_size=1)
         assert outputs[name] == [engine.translate(text) for text in TEXTS]
         assert len({*outputs[name]}) > 50
@@ -61,13 +61,13 @@ def test_it_translates_as_the_engine_alone(folder: Path) -> None:
 
 
 def test_what_it_lacks_is_named(folder: Path) -> None:
-    peer = open_peer(Spec(kind="bergamot", model=str(folder)))
+    peer = open_peer(PeerSpec(kind="bergamot", model=str(folder)))
     with pytest.raises(PeerError, match="greedy search only"):
         peer.translate_texts(TEXTS, beam_size=4)
     with pytest.raises(PeerError, match="give --text-to-text"):
         peer.translate([[3, 0]], beam_size=1, length=None)
     with pytest.raises(PeerError, match="one thread"):
-        open_peer(Spec(kind="bergamot", model=str(folder), threads=2))
+        open_peer(PeerSpec(kind="bergamot", model=str(folder), threads=2))
 
 
 @pytest.mark.slow

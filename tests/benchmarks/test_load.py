@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from edgeformer_bench.growth import Sample
-from edgeformer_bench.load import LIMITS, OVERLOAD_LIMITS, Load, main
+from edgeformer_bench.growth import ProcessState
+from edgeformer_bench.load import LIMITS, OVERLOAD_LIMITS, LoadGenerator, main
 from tests.store import COMMITTED
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="processes are watched on Linux only")
@@ -30,8 +30,8 @@ def test_a_server_that_breaks_promises_is_told_from_one_that_does_not() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, text=True) as server:
 
         def problems(*figures: tuple[float, int], **outcomes: int) -> list[str]:
-            load = Load(server, 0)
-            load.samples += [Sample(memory_mib=memory, files=files, threads=9) for memory, files in figures]
+            load = LoadGenerator(server, 0)
+            load.samples += [ProcessState(memory_mib=memory, files=files, threads=9) for memory, files in figures]
             load.outcomes.update(outcomes)
             return load.problems({"200"}, LIMITS)
 
@@ -41,9 +41,9 @@ def test_a_server_that_breaks_promises_is_told_from_one_that_does_not() -> None:
         grown = problems(*[(100 + number / 20, 20 + number // 50) for number in range(100)])
         assert [problem.partition(" grew")[0] for problem in grown] == ["memory, MiB", "open files"]
         assert problems(**{"200": 8, "503": 1}) == ["1 requests: 503"]
-        assert Load(server, 0).problems({"200", "503"}, OVERLOAD_LIMITS) == []
+        assert LoadGenerator(server, 0).problems({"200", "503"}, OVERLOAD_LIMITS) == []
         server.communicate("\n")
-        assert Load(server, 0).problems({"200", "503"}, OVERLOAD_LIMITS) == ["the server ended"]
+        assert LoadGenerator(server, 0).problems({"200", "503"}, OVERLOAD_LIMITS) == ["the server ended"]
 
 
 def test_requests_without_an_answer_are_counted() -> None:
@@ -55,7 +55,7 @@ def test_requests_without_an_answer_are_counted() -> None:
 
         server = await asyncio.start_server(handle, "127.0.0.1", 0)
         with subprocess.Popen([sys.executable, "-c", ""], text=True) as process:
-            load = Load(process, server.sockets[0].getsockname()[1])
+            load = LoadGenerator(process, server.sockets[0].getsockname()[1])
         await load.ask(10.0)
         server.close()
         await load.ask(10.0)

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from edgeformer.run.folder import Run
 from edgeformer_bench import presets
-from edgeformer_bench.compare import Against, compare
+from edgeformer_bench.compare import PeerSelection, compare
 from edgeformer_bench.latency import BenchmarkOptions
 from edgeformer_bench.peers.base import PeerError
 from edgeformer_runtime.tokenizer import Tokenizer
@@ -59,7 +59,7 @@ def test_more_threads_than_processors_are_refused() -> None:
 
 
 def test_a_comparison_without_any_peer_is_an_error(small_bundle: Path, taught_run: Run) -> None:
-    against = Against(peers=("optimum",), run=taught_run.path, pythons={"optimum": "no-python"})
+    against = PeerSelection(peers=("optimum",), run=taught_run.path, pythons={"optimum": "no-python"})
     with pytest.raises(PeerError, match="`no-python` cannot be started"):
         compare([small_bundle], [[5, 6, 3]], BenchmarkOptions(repeat=1), against)
 

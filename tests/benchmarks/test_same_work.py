@@ -14,7 +14,7 @@ import pytest
 
 from edgeformer_bench import rounds
 from edgeformer_bench.peers import worker
-from edgeformer_bench.peers.base import Call, Contender, Engine, Peer, PeerError, Spec
+from edgeformer_bench.peers.base import Contender, Peer, PeerCall, PeerEngine, PeerError, PeerSpec
 from edgeformer_bench.peers.ctranslate2 import CTranslate2Peer, environments
 from edgeformer_bench.rounds import Contest, Workload
 from edgeformer_runtime.check import machine
@@ -26,9 +26,9 @@ class Converting(Peer):
 
     version = "a peer"
 
-    def prepare(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> Call:
+    def prepare(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> PeerCall:
         time.sleep(0.2)
-        return Call(lambda: "own output", self.ids)
+        return PeerCall(lambda: "own output", self.ids)
 
     @staticmethod
     def ids(output: Any) -> list[list[int]]:
@@ -39,7 +39,7 @@ class Converting(Peer):
 
 def test_conversions_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        Engine, "load", lambda self, module: type("Module", (), {"open_peer": lambda spec: Converting()})
+        PeerEngine, "load", lambda self, module: type("Module", (), {"open_peer": lambda spec: Converting()})
     )
     process = worker.Worker()
     assert process.open({"kind": "ctranslate2", "model": "."}) == {"version": "a peer"}
@@ -111,7 +111,7 @@ class Process:
     asked: list[tuple[str, int, float]]
     """Variant, length and least seconds of every request."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: PeerSpec) -> None:
         self.spec = spec
 
     def ask(self, request: str, sources: list[list[int]], seconds: float, **arguments: Any) -> dict[str, Any]:
@@ -126,9 +126,9 @@ class Process:
         pass
 
 
-def variant(*times: int | None) -> Spec:
+def variant(*times: int | None) -> PeerSpec:
     """A variant with its times for sources of 1, 2 and 3 tokens."""
-    return Spec(kind="ctranslate2", model=".", settings={"ms": {f"{n}": ms for n, ms in enumerate(times, 1)}})
+    return PeerSpec(kind="ctranslate2", model=".", settings={"ms": {f"{n}": ms for n, ms in enumerate(times, 1)}})
 
 
 @pytest.fixture
@@ -157,3 +157,18 @@ def test_a_system_of_which_no_variant_can_do_a_workload_drops_out(contest: Calla
     workloads = [Workload(beam_size=1, sources=[[7] * length]) for length in (1, 2)]
     with closing(contest(variant(1, None), variant(2, None))) as opened:
         assert opened.run(workloads, rounds=1)["several"].error == "It cannot."
+
+
+def test_systems_follow_each_other_and_take_turns_in_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "PeerProcess", Process)
+    monkeypatch.setattr(Process, "asked", [], raising=False)
+    done: list[float] = []
+    specs = {name: PeerSpec(kind="torch", model=".", settings={"ms": {"1": 1, "2": 2}, "name": name}) for name in "abc"}
+    workloads = [Workload(beam_size=1, sources=[[7] * length]) for length in (1, 2)]
+    with closing(Contest([Contender(name, (spec,)) for name, spec in specs.items()])) as opened:
+        scores = opened.run(workloads, rounds=2, progress=done.append)
+    order = "".join(f"{name[-1]}{length}" for name, length, _ in Process.asked)
+    warm_up, first, second = "a1b1c1b2c2a2", "a1b1c1b2c2a2", "b1c1a1c2a2b2"
+    assert order == warm_up + first + second
+    assert scores["a"].turns == [[[0.001]] * 2, [[0.002]] * 2], "without the warm-up"
+    assert done == [1 / 3, 2 / 3, 1]

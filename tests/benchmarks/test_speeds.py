@@ -1,19 +1,20 @@
-"""Speeds of a comparison: medians of paired ratios, and their intervals."""
+"""How times are summarized: percentiles, and speeds as medians of paired ratios, with their intervals."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from edgeformer_bench.rounds import Score, Speed, speeds
+from edgeformer_bench.rounds import Speed, SystemTimes, speeds
 from edgeformer_bench.tables import speed_cells
+from edgeformer_bench.timer import Timing
 
 RANDOM = np.random.default_rng(0)
 
 
-def score(seconds: np.typing.NDArray[np.float64]) -> Score:
+def score(seconds: np.typing.NDArray[np.float64]) -> SystemTimes:
     """A score of times ``(rounds, workloads)``."""
-    return Score([[[value] for value in rounds] for rounds in seconds.T.tolist()])
+    return SystemTimes([[[value] for value in rounds] for rounds in seconds.T.tolist()])
 
 
 def test_rounds_that_slow_down_all_systems_do_not_change_a_speed() -> None:
@@ -37,7 +38,7 @@ def test_a_speed_is_the_median_of_ratios_not_the_ratio_of_medians() -> None:
 
 
 def test_what_failed_has_no_speed() -> None:
-    scores = {"a": score(np.ones((2, 2))), "b": Score([[[1.0], []]], error="It failed.")}
+    scores = {"a": score(np.ones((2, 2))), "b": SystemTimes([[[1.0], []]], error="It failed.")}
     assert speeds(scores, "a").keys() == {"a"}
     assert speeds(scores, "b") == {}
     assert speeds(scores, "c") == {}
@@ -51,6 +52,14 @@ def test_one_call_has_no_interval() -> None:
 
 
 def test_calls_of_a_turn_are_summarized_by_their_median() -> None:
-    system = Score([[[1.0, 2.0, 9.0], [4.0]]])
+    system = SystemTimes([[[1.0, 2.0, 9.0], [4.0]]])
     assert system.paired().tolist() == [[2.0], [4.0]]
     assert system.seconds == pytest.approx([1, 2, 9, 4])
+
+
+def test_percentiles_are_those_of_the_sample() -> None:
+    timing = Timing.of([index / 1000 for index in range(1, 102)])
+    assert (timing.median_ms, timing.p95_ms, timing.p99_ms) == pytest.approx((51, 96, 100))
+    assert (timing.mean_ms, timing.calls) == pytest.approx((51, 101))
+    single = Timing.of([0.002])
+    assert (single.median_ms, single.p99_ms, single.calls) == pytest.approx((2, 2, 1))

@@ -18,7 +18,7 @@ from tests.bundles import copy_of, edit_manifest
 from tests.contract import reader
 from tests.contract.reader import Reader
 from tests.store import COMMITTED, CPU_PRECISIONS, Store
-from tests.variants import FAST, VARIANTS, is_slow
+from tests.variants import FAST, VARIANTS
 
 CASES = json.loads((COMMITTED / "fp32" / "golden.json").read_text("utf-8"))["cases"]
 TEXTS = list(dict.fromkeys(case["text"] for case in CASES))
@@ -35,7 +35,7 @@ RARER: list[tuple[Precision, Target]] = [
 ]
 """Precisions and targets of bundles for CPUs: of all variants, and of one with each kind of state."""
 EXPORTS = [
-    pytest.param(variant, *export, marks=[pytest.mark.slow] * (is_slow(variant) or export != ("fp32", "ort")))
+    pytest.param(variant, *export, marks=[] if (variant, *export) == ("ssru", "fp32", "ort") else [pytest.mark.slow])
     for variants, exports in ((sorted(VARIANTS), USUAL), (sorted(FAST), RARER))
     for variant in variants
     for export in exports

@@ -62,7 +62,7 @@ def test_problems_are_worded(sections: dict[str, Any], problem: str) -> None:
 
 def test_settings_that_do_not_go_together_are_listed_at_once() -> None:
     with pytest.raises(ConfigError, match=r"tied_embeddings.*; .*either `data\.corpus` or `data\.train`"):
-        load_recipe("dates-en-fr", ["tokenizer.shared=false", 'data.train=["a.tsv"]'])
+        load_recipe("dates-en-fr", ["tokenizer.shared=false", "data.corpus=[]"])
 
 
 def test_two_vocabularies_without_a_common_table() -> None:

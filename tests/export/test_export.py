@@ -121,10 +121,10 @@ def test_graphs_hold_no_trace_of_the_tracer(fp32: Path) -> None:
 
 
 def test_an_export_without_the_kernels_says_so_but_records_nothing_against_them(
-    run: Run, int8: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, int8: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("edgeformer_export.export.kernels_problem", lambda: "edgeformer-kernels is not installed here")
-    report = export_run(run, tmp_path / "without", precision="int8")
+    report = export_run(store.run(), tmp_path / "without", precision="int8", model_graphs=store.model_graphs())
     manifest = open_bundle(tmp_path / "without").manifest
     assert report.kernels == "they are not installed here"
     assert manifest.plan is None

@@ -7,19 +7,17 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from edgeformer.importers import run_folder
-from edgeformer.importers.downloads import Downloaded
+from edgeformer.importers.downloads import ModelDownload
 from edgeformer.run.folder import Run
 from edgeformer_runtime import Translator
 from edgeformer_runtime.models.names import named_models, user_folder
@@ -82,12 +80,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
         yield home
 
 
-@pytest.fixture(scope="module")
-def got(home: Home) -> dict[str, Any]:
-    """What the first call for ``firefox:en-fr`` says."""
-    return home.get("firefox:enfr")
-
-
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
     """The same model as a folder that someone downloaded."""
@@ -106,6 +98,7 @@ def fast(monkeypatch: pytest.MonkeyPatch, small_bundle: Path, small_bundle_int8:
 
     def export(opened: Run, out: Path, *, precision: str, **_: object) -> None:
         done.append("export")
+        shutil.rmtree(out, ignore_errors=True)
 
         def as_of_the_run(tree: dict[str, Any]) -> None:
             tree |= dict(zip(("source_language", "target_language"), opened.languages, strict=True))
@@ -131,8 +124,8 @@ def names() -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_from_a_name_to_a_translation(home: Home, got: dict[str, Any]) -> None:
-    packed = sum(size for path, size in home.server.sent.items() if path.startswith("/cdn/"))
+def test_from_a_name_to_a_translation(home: Home) -> None:
+    got = home.get("firefox:enfr")
     assert {key: got[key] for key in ("name", "path", "sources", "targets", "precision", "was_there")} == {
         "name": "en-fr",
         "path": str(home.models / "en-fr"),
@@ -141,22 +134,15 @@ def test_from_a_name_to_a_translation(home: Home, got: dict[str, Any]) -> None:
         "precision": "int8",
         "was_there": False,
     }
-    assert (got["origin"], got["revision"], got["license"]) == ("firefox:en-fr", "1.0 (tiny)", "MPL-2.0")
-    cost = got["cost"]
-    assert cost["downloaded_bytes"] == packed > 0
-    assert cost["seconds"] > 0 < cost["peak_memory_mb"]
-    assert len(cost["sample"]) == module.SENTENCES
-    assert cost["ms_per_sentence"] > 0
-    assert not list((home.folder / "cache" / "get").iterdir())
+    assert [path.name for path in home.models.iterdir()] == ["en-fr"], "nothing else is left"
     held_out = expected("ssru")[500:520]
     with Translator.open("en-fr") as translator:
         translations = [each.text for each in translator.translate([each.source for each in held_out], beam_size=1)]
     assert sum(text == each.beam1 for text, each in zip(translations, held_out, strict=True)) >= 15
     translated = run("translate", "--lines", "en-fr", *(each.source for each in held_out), "--beam", "1")
     assert translated.stdout.splitlines() == translations
-    assert json.loads(run("models", "--json").stdout)[0] == {
-        key: value for key, value in got.items() if key not in ("was_there", "cost")
-    }
+    shown = {key: value for key, value in got.items() if key != "was_there"}
+    assert json.loads(run("models", "--json").stdout)[0] == shown
 
 
 @pytest.mark.usefixtures("fast")
@@ -164,11 +150,10 @@ def test_a_second_call_finds_it_without_a_network(own: Home, tiny: Path, monkeyp
     got = own.get("firefox:enfr")
     assert (got["name"], got["path"], got["was_there"]) == ("en-fr", str(own.models / "en-fr"), False)
     assert (got["origin"], got["revision"], got["license"]) == ("firefox:en-fr", "1.0 (tiny)", "MPL-2.0")
-    assert got["cost"]["ms_per_sentence"] > 0
     requests = len(own.server.requests)
     monkeypatch.setenv("EDGEFORMER_FIREFOX_SERVER", "http://127.0.0.1:9")
     for source in ("firefox:enfr", "firefox:en-fr", tiny, tiny / "model.enfr.intgemm.alphas.bin"):
-        assert own.get(source) == {**got, "was_there": True, "cost": None}
+        assert own.get(source) == {**got, "was_there": True}
     assert len(own.server.requests) == requests
     assert own.get("firefox:en-fr", "--source-language", "eng", "--target-language", "fr_FR")["was_there"]
     shown = run("get", "firefox:en-fr")
@@ -202,7 +187,7 @@ def test_overwriting(own: Home, fast: list[str], tiny: Path) -> None:
     (own.models / "small" / "weights.bin").write_bytes(b"damaged")
     assert "`weights.bin` has" in error("get", "firefox:en-fr")
     own.get("firefox:en-fr", "--name", "small", "--overwrite")
-    assert not own.get("firefox:en-fr")["cost"]
+    assert own.get("firefox:en-fr")["was_there"]
     (own.models / "mine").mkdir()
     (own.models / "mine" / "letter").touch()
     for options in ((), ("--overwrite",)):
@@ -243,71 +228,6 @@ def test_an_archive(own: Home, fast: list[str], tiny: Path, tmp_path: Path) -> N
     assert own.get(archive.with_name("renamed.zip"), "--name", "again")["name"] == "again"
 
 
-def test_finished_stages_are_kept(own: Home, fast: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    command = ("get", "firefox:en-fr", "--text", own.text)
-    for name, done in (
-        ("read_model", []),
-        ("save_weights", ["import"]),
-        ("export_run", ["import"]),
-        ("check_golden", ["export"]),
-        ("median", []),
-        ("atomic_folder", []),
-    ):
-        fast.clear()
-        with monkeypatch.context() as patch:
-            patch.setattr(run_folder if name == "save_weights" else module, name, fail)
-            result = run(*command)
-        assert result.exit_code == 130
-        assert "Interrupted. The same command continues." in result.stderr
-        assert fast == done, name
-        assert not own.models.exists() or not list(own.models.iterdir())
-    fast.clear()
-    assert own.get(*command[1:2])["cost"] is not None
-    assert fast == []
-
-
-def test_stages_of_files_that_have_changed_are_not_taken(tmp_path: Path) -> None:
-    weights = tmp_path / "model" / "model.bin"  # as in an unpacked package of Argos
-    weights.parent.mkdir()
-    weights.write_bytes(b"weights")
-    before = module._stamp(tmp_path)
-    weights.write_bytes(b"others")
-    assert module._stamp(tmp_path) != before
-
-
-def test_a_bundle_that_fails_here_is_not_kept(own: Home, fast: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = SimpleNamespace(problems=["it is another"])
-    monkeypatch.setattr(module, "check_golden", lambda translator: wrong)
-    assert "fails its verification on this machine: it is another" in error("get", "firefox:en-fr", "--text", own.text)
-    assert names() == {}
-
-
-def test_damaged_stages_are_made_again(own: Home, fast: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for file in ("run/run.json", "*/weights.bin"):
-        with monkeypatch.context() as patch:
-            patch.setattr(module, "median", lambda times: 1 / 0)
-            with pytest.raises(ZeroDivisionError):
-                run("get", "firefox:en-fr", "--text", own.text)
-        (damaged,) = (own.folder / "cache" / "get").glob(f"*/{file}")
-        damaged.write_bytes(b"{")
-        assert "damaged" in error("get", "firefox:en-fr", "--text", own.text)
-    assert own.get("firefox:en-fr")["cost"] is not None
-
-
-def test_one_process_at_a_time(own: Home, fast: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def again(times: list[float]) -> float:
-        messages.append(error("get", "firefox:en-fr", "--text", own.text))
-        return sum(times)
-
-    messages: list[str] = []
-    monkeypatch.setattr(module, "median", again)
-    own.get("firefox:en-fr")
-    assert "is being used by another process" in messages[0]
-
-
 @pytest.mark.parametrize(
     ("languages", "origin", "path", "name"),
     [
@@ -324,7 +244,7 @@ def test_names(languages: tuple[str, str], origin: dict[str, str], path: str, na
     file = tmp_path / path
     if path.endswith("/"):
         file.mkdir()
-    assert module._default_name(languages, Downloaded(file, origin)) == name
+    assert module.default_name(languages, ModelDownload(file, origin)) == name
 
 
 def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,55 +266,22 @@ def test_mistakes(own: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not own.models.exists()
 
 
-KILLED = """
-import os, shutil, signal, sys
-from pathlib import Path
-from edgeformer_export import get
+@pytest.mark.parametrize("stage", ["import", "export"])
+def test_an_interruption_leaves_nothing_behind(
+    own: Home, fast: list[str], monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
 
-def die(*arguments, **options):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def seen(stage, done):
-    if stage not in stages:
-        stages.append(stage)
-    if stage == sys.argv[1]:
-        die()
-
-stages = []
-if sys.argv[1] == "Copying":
-    get.shutil.copytree = die
-_, cost = get.get_model(get.Wanted(source="firefox:en-fr", text=Path("text")), seen)
-print(cost.downloaded_bytes, *stages, sep="\\n")
-"""
-
-
-@pytest.mark.slow
-def test_killed_at_every_stage_it_goes_on(own: Home, home: Home, got: dict[str, Any]) -> None:
-    """Each process dies in a stage that the one before did not reach, and must not repeat what that one finished."""
-    environment = {**os.environ, "EDGEFORMER_CACHE": str(own.folder / "killed")}
-
-    def call(killed_at: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", KILLED, killed_at]
-        return subprocess.run(command, env=environment, cwd=own.folder, capture_output=True, text=True, check=False)
-
-    for stage in (
-        "Reading the model",
-        "Translating a sample",
-        "Writing the bundle",
-        "Choosing golden examples",
-        "Measuring",
-        "Copying",
-    ):
-        assert call(stage).returncode == -signal.SIGKILL, stage
-        assert names() == {}
-    last = call("")
-    assert last.returncode == 0, last.stderr
-    assert last.stdout.splitlines() == ["0", "Verifying the bundle", "Measuring"]
-    assert names() == {"en-fr": "firefox:en-fr"}
-    for path in (own.models, own.folder / "killed" / "get"):
-        assert [each.name for each in path.iterdir() if each.name != "en-fr"] == []
-    weights = [Path(found, "weights.bin").read_bytes() for found in (got["path"], own.models / "en-fr")]
-    assert weights[0] == weights[1], "what was interrupted is what was not"
+    command = ("get", "firefox:en-fr", "--text", own.text)
+    with monkeypatch.context() as patch:
+        place, name = (run_folder, "save_weights") if stage == "import" else (module, "export_run")
+        patch.setattr(place, name, fail)
+        assert run(*command).exit_code == 130
+    assert not list(own.models.iterdir())
+    packed = [path for path in own.server.requests if path.startswith("/cdn/")]
+    assert not own.get("firefox:en-fr")["was_there"]
+    assert [path for path in own.server.requests if path.startswith("/cdn/")] == packed, "no file is fetched twice"
 
 
 @pytest.mark.slow

@@ -144,9 +144,8 @@ def without(name: str) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
             "import a later package of the pair, or run its folder `model` in CTranslate2",
         ),
         (without("model.bin"), "model.bin"),
-        (without("metadata.json"), "must have one folder with `metadata.json`"),
-        (lambda members: {**members, "other/metadata.json": b"{}"}, "must have one folder with `metadata.json`"),
-        (lambda members: {f"../{name}": data for name, data in members.items()}, "must have one folder"),
+        (without("metadata.json"), "metadata.json` cannot be read: No such file"),
+        (lambda members: {**members, "other/metadata.json": b"{}"}, "has several folders; unpack it"),
         (
             lambda members: {**members, "translate-en_fr-1_9/metadata.json": b'{"type": "sbd"}'},
             "of the type `sbd`, and not for translation",

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -93,52 +91,17 @@ def test_damaged_downloads_are_refused(firefox: FirefoxPublisher) -> None:
         download_model("firefox:enfr")
 
 
-def test_an_interrupted_download_continues(server: Server, firefox: FirefoxPublisher, no_pauses: None) -> None:
+def test_a_download_that_breaks_off_is_tried_again(server: Server, firefox: FirefoxPublisher, no_pauses: None) -> None:
     weights = os.urandom(1_000_000)
     firefox("1.0", {"model": ("model.bin", weights), "vocab": ("vocab.spm", b"pieces")})
     path = "/cdn/main/1.0/model.bin.zst"
-    size = len(server.contents[path][0])
     server.breaks[path] = [100_000, 200_000, 300_000]
     with pytest.raises(DataError, match=r"`model\.bin\.zst` cannot be downloaded from .* give the folder of a model"):
         download_model("firefox:enfr")
     server.breaks[path] = [150_000]
     found = download_model("firefox:enfr")
     assert (found.path / "model.bin").read_bytes() == weights
-    assert server.sent[path] < size + 100_000, "little was sent twice"
-    assert size - 600_000 <= found.nbytes < size - 500_000
     assert sorted(file.name for file in found.path.iterdir()) == ["model.bin", "vocab.spm"]
-    assert download_model("firefox:enfr").nbytes == 0
-
-
-@pytest.mark.parametrize("knows_ranges", [True, False])
-def test_what_an_interrupted_download_left_may_be_anything(
-    server: Server, firefox: FirefoxPublisher, knows_ranges: bool, no_pauses: None
-) -> None:
-    server.knows_ranges = knows_ranges
-    weights = os.urandom(10_000)
-    firefox("1.0", {"model": ("model.bin", weights), "vocab": ("vocab.spm", b"pieces")})
-    folder = download_model("firefox:enfr").path
-    packed = server.contents["/cdn/main/1.0/model.bin.zst"][0]
-    for left in (b"", packed[:99], packed, bytes(99), bytes(20_000)):
-        (folder / "model.bin").unlink(missing_ok=True)
-        (folder / "model.bin.part").write_bytes(left)
-        if knows_ranges and not packed.startswith(left):
-            with pytest.raises(DataError, match="Download it again"):
-                download_model("firefox:enfr")
-        assert (download_model("firefox:enfr").path / "model.bin").read_bytes() == weights
-        assert not (folder / "model.bin.part").exists()
-
-
-def test_a_full_disk_keeps_what_there_is(firefox: FirefoxPublisher) -> None:
-    resource = pytest.importorskip("resource", reason="this system has no limits of resources")
-    firefox("1.0", {"model": ("model.bin", os.urandom(200_000)), "vocab": ("vocab.spm", b"pieces")})
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
-    try:
-        with pytest.raises(OSError, match=r"File too large.*model\.bin\.part"):
-            download_model("firefox:enfr")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    assert download_model("firefox:enfr").nbytes < 110_000
 
 
 def test_a_model_is_fetched_by_one_process_at_a_time(firefox: FirefoxPublisher) -> None:
@@ -177,23 +140,17 @@ for name in sys.argv[1:]:
         print("refused:", error)
     else:
         files = sorted(path.name for path in found.path.iterdir())
-        print(found.path, found.origin["revision"], found.nbytes, *files)
+        print(found.path, found.origin["revision"], *files)
 """
 
 
-def fetching(names: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[str]:
-    """Start another process that fetches models, one after the other."""
-    pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, "-c", FETCH, *names], env=environment, stdout=pipe, stderr=pipe, text=True)
-
-
 def fetched(environment: Mapping[str, str], *names: str) -> list[str]:
-    """Fetch models in another process; what is said of each: its folder, its revision, the number of bytes that were
-    downloaded, and its files, or why it is refused."""
-    process = fetching(names, environment)
-    out, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
-    return out.splitlines()
+    """Fetch models in another process; what is said of each: its folder, its revision and its files, or why it is
+    refused."""
+    command = [sys.executable, "-c", FETCH, *names]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
 
 
 @pytest.fixture
@@ -210,14 +167,13 @@ def hub(server: Server, tmp_path: Path) -> dict[str, str]:
 
 def test_a_model_of_the_hub_is_fetched_once_and_pinned(server: Server, hub: dict[str, str]) -> None:
     (first,) = fetched(hub, "hf:some/model")
-    folder, revision, nbytes, *names = first.split()
+    folder, revision, *names = first.split()
     assert revision == COMMIT
     assert names == ["decoder.yml", "model.npz", "vocab.spm"]
-    assert int(nbytes) == sum((MODEL / name).stat().st_size for name in names)
     assert (Path(folder) / "model.npz").read_bytes() == (MODEL / "model.npz").read_bytes()
     downloads = sum("/resolve/" in request for request in server.requests)
     again, other = fetched(hub, f"hf:some/model@{COMMIT}", "hf:other/model")
-    assert again.split()[:3] == [folder, COMMIT, "0"]
+    assert again.split()[:2] == [folder, COMMIT]
     assert "has no model `other/model`" in other
     assert sum("/resolve/" in request for request in server.requests) == downloads
     without = {**hub, "HF_ENDPOINT": "http://127.0.0.1:9"}  # nothing is there
@@ -227,48 +183,11 @@ def test_a_model_of_the_hub_is_fetched_once_and_pinned(server: Server, hub: dict
     assert "give the folder of a model" in other
 
 
-@pytest.mark.slow
-def test_a_download_from_the_hub_that_was_killed_continues(server: Server, hub: dict[str, str], tmp_path: Path) -> None:
-    weights = os.urandom(32 << 20)  # of which the hub's client writes ten megabytes at a time
-    (tmp_path / "published" / "model.npz").write_bytes(weights)
-    publish_on_hub(server, "some/model", tmp_path / "published")
-    path = f"/some/model/resolve/{COMMIT}/model.npz"
-    kill_in_the_middle(server, path, fetching(["hf:some/model"], hub))
-    without = {**hub, "HF_ENDPOINT": "http://127.0.0.1:9"}
-    assert "cannot be reached" in fetched(without, "hf:some/model")[0]
-    folder, _, nbytes, *_ = fetched(hub, "hf:some/model")[0].split()
-    assert (Path(folder) / "model.npz").read_bytes() == weights
-    assert int(nbytes) < 23 << 20
-    assert server.sent[path] <= 39 << 20, "little was sent twice"
-    damaged = Path(folder, "model.npz").resolve()
-    Path(folder, "model.npz").unlink()
-    damaged.rename(damaged.with_name(f"{damaged.name}.part")).write_bytes(bytes(1000))
-    damaged_message, again = fetched(hub, "hf:some/model", "hf:some/model")
-    assert "its SHA-256 is not what the hub states" in damaged_message
-    assert (Path(again.split()[0]) / "model.npz").read_bytes() == weights
-
-
-def kill_in_the_middle(server: Server, path: str, process: subprocess.Popen[str]) -> None:
-    """Kill a process when it has half of a file."""
-    stalled = server.stalled[path] = threading.Event()
-    try:
-        assert stalled.wait(60)
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(1)  # for it to write what it has
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=120)
-        del server.stalled[path]
-
-
-def test_a_download_from_firefox_that_was_killed_continues(server: Server, firefox: FirefoxPublisher) -> None:
-    weights = os.urandom(1_000_000)
-    firefox("1.0", {"model": ("model.bin", weights), "vocab": ("vocab.spm", b"pieces")})
-    path = "/cdn/main/1.0/model.bin.zst"
-    kill_in_the_middle(server, path, fetching(["firefox:enfr"], os.environ))
-    found = download_model("firefox:enfr")
-    assert (found.path / "model.bin").read_bytes() == weights
-    assert server.sent[path] <= len(weights) + (1 << 17), "little was sent twice"
+def test_a_connection_to_the_hub_that_breaks_off(server: Server, hub: dict[str, str], tmp_path: Path) -> None:
+    weights = (tmp_path / "published" / "model.npz").read_bytes()
+    server.breaks[f"/some/model/resolve/{COMMIT}/model.npz"] = [len(weights) // 2]
+    (line,) = fetched(hub, "hf:some/model")
+    assert (Path(line.split()[0]) / "model.npz").read_bytes() == weights
 
 
 def test_names_are_told_from_paths() -> None:

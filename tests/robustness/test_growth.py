@@ -14,7 +14,7 @@ from threading import Event, Thread
 import msgspec
 import pytest
 
-from edgeformer_bench.growth import Limit, Sample, growth
+from edgeformer_bench.growth import GrowthLimit, ProcessState, growth
 from edgeformer_runtime.limits import MIB
 from edgeformer_runtime.translator import Translator
 from tests.amounts import cases
@@ -25,17 +25,17 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="
 
 ROUNDS = 100
 LIMITS = {
-    "memory_mib": Limit("resident memory, MiB,", share=0.1, amount=4.0),
-    "allocated_mib": Limit("allocated memory, MiB,", share=0.01, amount=0.5),
-    "files": Limit("open files"),
-    "threads": Limit("threads"),
+    "memory_mib": GrowthLimit("resident memory, MiB,", share=0.1, amount=4.0),
+    "allocated_mib": GrowthLimit("allocated memory, MiB,", share=0.01, amount=0.5),
+    "files": GrowthLimit("open files"),
+    "threads": GrowthLimit("threads"),
 }
 """How far figures may grow. Allocated memory does not grow unless something is never freed. Resident memory approaches
 its maximum slowly, since every thread has an arena of the allocator."""
 WORDS = ["The", "old", "dog", "turns", "2", "14", "times", "near", "the", "house", ".", "runs", "l'homme", "été"]
 
 
-class ProcessSample(Sample, frozen=True, kw_only=True):
+class ProcessSample(ProcessState, frozen=True, kw_only=True):
     """The state of this process at one moment."""
 
     allocated_mib: float
@@ -43,7 +43,7 @@ class ProcessSample(Sample, frozen=True, kw_only=True):
 
 
 def sample() -> ProcessSample:
-    return ProcessSample(allocated_mib=allocated() / MIB, **msgspec.structs.asdict(Sample.of(os.getpid())))
+    return ProcessSample(allocated_mib=allocated() / MIB, **msgspec.structs.asdict(ProcessState.of(os.getpid())))
 
 
 def grown(work: Callable[[int], object], threads: int = 1) -> list[str]:

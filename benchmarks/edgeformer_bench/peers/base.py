@@ -16,15 +16,15 @@ import msgspec
 from edgeformer_runtime.errors import EdgeformerError
 
 Kind = Literal["bundle", "torch", "ctranslate2", "optimum", "bergamot"]
-"""What runs the model: a bundle of ours, or a peer."""
+"""Engine of a model: one of ours, or a peer."""
 
 Weights = Literal["int8", "float32"]
-"""How a peer stores its weights."""
+"""Storage type of a peer's weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine:
-    """What is known of a kind of system."""
+class PeerEngine:
+    """Modules and limits of a kind of system."""
 
     module: str
     """Module of this package with ``open_peer(spec)``."""
@@ -34,9 +34,9 @@ class Engine:
     """Module of this package with ``convert_run(run, out, weights)``, which raises a :class:`PeerError` that names what
     the engine does not support."""
     weights: tuple[Weights, ...] = ()
-    """How converted models store their weights."""
+    """Storage types of the weights of converted models."""
     own_environment: str = ""
-    """What an environment of its own must have, if the engine may need one."""
+    """Package that an environment of its own must have, if the engine may need one."""
     on_cpu_only: bool = False
 
     def load(self, module: str) -> ModuleType:
@@ -44,13 +44,13 @@ class Engine:
         return importlib.import_module(f"edgeformer_bench.peers.{module}")
 
 
-ENGINES: dict[Kind, Engine] = {
-    "bundle": Engine(module="own_loop"),
-    "torch": Engine(module="own_loop"),
-    "ctranslate2": Engine(
+ENGINES: dict[Kind, PeerEngine] = {
+    "bundle": PeerEngine(module="own_loop"),
+    "torch": PeerEngine(module="own_loop"),
+    "ctranslate2": PeerEngine(
         module="ctranslate2", name="CTranslate2", converter="ctranslate2_model", weights=("int8", "float32")
     ),
-    "optimum": Engine(
+    "optimum": PeerEngine(
         module="optimum",
         name="Optimum",
         converter="optimum",
@@ -58,7 +58,7 @@ ENGINES: dict[Kind, Engine] = {
         own_environment="Optimum",
         on_cpu_only=True,
     ),
-    "bergamot": Engine(module="bergamot", on_cpu_only=True),
+    "bergamot": PeerEngine(module="bergamot", on_cpu_only=True),
 }
 
 PEERS = ("ctranslate2", "torch", "torch-compile", "optimum")
@@ -75,11 +75,11 @@ class PeerError(EdgeformerError):
     """A peer cannot be installed, does not support a model, or failed."""
 
 
-class Spec(msgspec.Struct, kw_only=True, frozen=True):
+class PeerSpec(msgspec.Struct, kw_only=True, frozen=True):
     """A peer and its settings."""
 
     kind: Kind
-    """What runs the model."""
+    """Engine of the model."""
     model: str
     """Folder of the model, in the peer's own format."""
     threads: int = 1
@@ -107,21 +107,21 @@ class Contender:
     """A system with one or more variants; the fastest is kept for each workload."""
 
     name: str
-    specs: tuple[Spec, ...]
+    specs: tuple[PeerSpec, ...]
 
     @property
     def kind(self) -> Kind:
-        """What runs the model."""
+        """Engine of the model."""
         return self.specs[0].kind
 
 
-class Call(NamedTuple):
+class PeerCall(NamedTuple):
     """A call of an engine, whose inputs are in the form that the engine takes."""
 
     run: Callable[[], Any]
-    """What is timed: it returns the engine's own output."""
+    """The timed call, which returns the engine's own output."""
     ids: Callable[[Any], list[list[int]]]
-    """Makes of that output the token ids of the best hypothesis for each sentence, without start and end tokens."""
+    """Converts that output to the token ids of each sentence's best hypothesis, without start and end tokens."""
 
 
 class Peer(ABC):
@@ -130,7 +130,7 @@ class Peer(ABC):
     version: str
 
     @abstractmethod
-    def prepare(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> Call:
+    def prepare(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> PeerCall:
         """Prepare the translation of sentences as one batch.
 
         Args:
@@ -145,10 +145,10 @@ class Peer(ABC):
         call = self.prepare(sources, beam_size=beam_size, length=length)
         return call.ids(call.run())
 
-
-class TextPeer(Peer):
-    """A peer that also translates text to text, and forms batches itself."""
-
-    @abstractmethod
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
-        """Translate any number of texts."""
+        """Translate any number of texts, of which the engine forms batches itself.
+
+        Raises:
+            PeerError: the engine takes token ids only.
+        """
+        raise PeerError(f"{self.version} takes no texts: leave out --text-to-text, or compare with other engines.")

@@ -10,10 +10,10 @@ from pathlib import Path
 from edgeformer.importers.marian.binary import is_marian_binary
 from edgeformer.importers.marian.files import find_files
 from edgeformer.importers.registry import NO_OVERRIDES
-from edgeformer_bench.peers.base import Call, PeerError, Spec, TextPeer
+from edgeformer_bench.peers.base import Peer, PeerCall, PeerError, PeerSpec
 
 
-class BergamotPeer(TextPeer):
+class BergamotPeer(Peer):
     """A published model.
 
     Args:
@@ -30,18 +30,18 @@ class BergamotPeer(TextPeer):
         self._translator = fxtranslate.Translator(files.model.read_bytes(), source, target, lists)
         self.version = f"fxtranslate {version('fxtranslate')} ({self._translator.backend()})"
 
-    def prepare(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> Call:
+    def prepare(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> PeerCall:
         """Refuse token ids; see :meth:`Peer.prepare`."""
         raise PeerError("Firefox's engine reads and writes text; give --text-to-text.")
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
-        """See :meth:`TextPeer.translate_texts`; the engine translates one sentence at a time."""
+        """See :meth:`Peer.translate_texts`; the engine translates one sentence at a time."""
         if beam_size > 1:
             raise PeerError("Firefox's engine has greedy search only; give --beam 1.")
         return [self._translator.translate(text) for text in texts]
 
 
-def open_peer(spec: Spec) -> BergamotPeer:
+def open_peer(spec: PeerSpec) -> BergamotPeer:
     """Open a published model; settings are the arguments of :class:`BergamotPeer`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What converted models have beside their weights, whichever engine they are for: tokenizers, and rules of decoding."""
+"""Tokenizers and decoding rules of converted models, stored beside their weights for every engine."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 RULES_FILE = "rules.json"
 
 
-class Rules(msgspec.Struct, kw_only=True, frozen=True):
-    """What decides what a model translates, apart from its weights and vocabularies."""
+class DecodingRules(msgspec.Struct, kw_only=True, frozen=True):
+    """Rules of a model's translations, apart from its weights and vocabularies."""
 
     max_target_length: int
     """Maximum number of decoding steps."""
@@ -44,7 +44,7 @@ class ConvertedModel:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.rules = msgspec.json.decode((folder / RULES_FILE).read_bytes(), type=Rules)
+        self.rules = msgspec.json.decode((folder / RULES_FILE).read_bytes(), type=DecodingRules)
         text, languages = self.rules.text, self.rules.languages
         source, target = (Tokenizer.from_file(folder / name, text) for name in self.rules.tokenizers)
         self.source_tokenizer, self.target_tokenizer = source.for_sources(*languages), target
@@ -73,7 +73,7 @@ def save_rules(run: Run, max_target_length: int, folder: Path) -> None:
     if not generation.length_includes_end:
         raise PeerError("Other engines count the end token in lengths; `length_includes_end` must not be false.")
     files = run.source_tokenizer_path, run.target_tokenizer_path
-    rules = Rules(
+    rules = DecodingRules(
         max_target_length=max_target_length,
         text=run.info.text,
         languages=run.languages,

@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from edgeformer_bench.peers.base import Call, Spec, TextPeer
+from edgeformer_bench.peers.base import Peer, PeerCall, PeerSpec
 from edgeformer_bench.peers.converted import ConvertedModel, side_names
 from edgeformer_runtime.shortlist import Shortlist
 
@@ -36,7 +36,7 @@ def environments() -> list[dict[str, str]]:
     return [{**instructions, **library} for instructions, library in product(*choices)]
 
 
-class CTranslate2Peer(TextPeer):
+class CTranslate2Peer(Peer):
     """A converted model.
 
     Args:
@@ -76,12 +76,12 @@ class CTranslate2Peer(TextPeer):
         self._source_names, self._target_names = side_names(source), side_names(target)
         self._ids = {name: index for index, name in enumerate(self._target_names)}
 
-    def prepare(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> Call:
+    def prepare(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> PeerCall:
         """See :meth:`Peer.prepare`; CTranslate2 reads and writes the names of tokens."""
         return self._call(sources, length, beam_size=beam_size)
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
-        """See :meth:`TextPeer.translate_texts`; CTranslate2 sorts texts by length and forms batches."""
+        """See :meth:`Peer.translate_texts`; CTranslate2 sorts texts by length and forms batches."""
         batches: dict[str, Any] = {"max_batch_size": self._batch_tokens, "batch_type": "tokens"}
 
         def translate(sources: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -90,7 +90,7 @@ class CTranslate2Peer(TextPeer):
 
         return self._model.texts(texts, translate)
 
-    def _call(self, sources: Sequence[Sequence[int]], length: int | None = None, **options: object) -> Call:
+    def _call(self, sources: Sequence[Sequence[int]], length: int | None = None, **options: object) -> PeerCall:
         """Prepare a call; CTranslate2 has one limit for all sentences, so those with a lower one are cut."""
         model = self._model
         limits = [length] * len(sources) if length else model.limits(sources)
@@ -116,7 +116,7 @@ class CTranslate2Peer(TextPeer):
                 for result, limit in zip(results, limits, strict=True)
             ]
 
-        return Call(run, ids)
+        return PeerCall(run, ids)
 
 
 def write_vocabulary_map(shortlist: Shortlist, folder: Path) -> None:
@@ -140,6 +140,6 @@ def write_vocabulary_map(shortlist: Shortlist, folder: Path) -> None:
             stream.write(f"{name}\t{' '.join(targets[token] for token in tokens)}\n")
 
 
-def open_peer(spec: Spec) -> CTranslate2Peer:
+def open_peer(spec: PeerSpec) -> CTranslate2Peer:
     """Open a converted model; settings are the arguments of :class:`CTranslate2Peer`."""
     return CTranslate2Peer(Path(spec.model), threads=spec.threads, device=spec.device, **spec.settings)

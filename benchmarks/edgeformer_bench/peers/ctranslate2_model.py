@@ -171,7 +171,7 @@ def _at(spec: Any, path: str) -> Any:
 
 
 def _attention(spec: Any, attention: Any, bias: Any, config: TransformerConfig) -> None:
-    """What an attention has beside its projections; every layer needs the biases by distance, also those of another."""
+    """Scale and biases by distance of an attention; every layer needs the biases, also those of another layer."""
     spec.queries_scale = float(attention.scale)
     if bias is not None and config.relative_bias is not None:
         spec.relative_attention_bias = _array(bias.weight)

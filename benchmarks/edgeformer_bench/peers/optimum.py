@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from edgeformer_bench.peers.base import Call, Peer, PeerError, Spec, Weights
+from edgeformer_bench.peers.base import Peer, PeerCall, PeerError, PeerSpec, Weights
 from edgeformer_bench.peers.converted import ConvertedModel, save_rules
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.files import staged_folder
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edgeformer.run.folder import Run
 
 NORM_EPSILON = 1e-5
-"""What Hugging Face's Marian models add to the variance of a norm."""
+"""Epsilon that Hugging Face's Marian models add to the variance of a norm."""
 GRAPHS = ("encoder_model", "decoder_model", "decoder_with_past_model")
 ACTIVATIONS = {
     "relu": "relu",
@@ -52,7 +52,7 @@ class OptimumPeer(Peer):
         self._model = ORTModelForSeq2SeqLM.from_pretrained(folder, session_options=options, **files)
         self._converted = ConvertedModel(folder)
 
-    def prepare(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> Call:
+    def prepare(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> PeerCall:
         """See :meth:`Peer.prepare`; Optimum reads and writes padded tensors."""
         import torch
 
@@ -79,10 +79,10 @@ class OptimumPeer(Peer):
                 for row, end in zip(output[:, 1:].tolist(), ends, strict=True)
             ]
 
-        return Call(run, cut)
+        return PeerCall(run, cut)
 
 
-def open_peer(spec: Spec) -> OptimumPeer:
+def open_peer(spec: PeerSpec) -> OptimumPeer:
     """Open the output of :func:`convert_run`."""
     return OptimumPeer(Path(spec.model), spec.threads)
 

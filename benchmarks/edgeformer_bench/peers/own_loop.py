@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from edgeformer_bench.peers.base import Call, Spec, TextPeer
+from edgeformer_bench.peers.base import Peer, PeerCall, PeerSpec
 from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.engines.onnx import ENGINE_VERSION
 from edgeformer_runtime.translator import AnyTranslator, Translator
 
 
-class LoopPeer(TextPeer):
+class LoopPeer(Peer):
     """A translator of any engine."""
 
     def __init__(self, version: str, translator: AnyTranslator) -> None:
         self.version = version
         self._translator = translator
 
-    def prepare(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> Call:
+    def prepare(self, sources: Sequence[Sequence[int]], *, beam_size: int, length: int | None) -> PeerCall:
         """See :meth:`Peer.prepare`."""
         options = replace(
             self._translator.defaults,
@@ -30,15 +30,15 @@ class LoopPeer(TextPeer):
         if length is not None:
             options = replace(options, min_length=length, max_length=length, max_len_a=0.0)
         run = partial(decode, self._translator.session, sources, options)
-        return Call(run, lambda decoded: [list(best.ids) for best, *_ in decoded])
+        return PeerCall(run, lambda decoded: [list(best.ids) for best, *_ in decoded])
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
-        """See :meth:`TextPeer.translate_texts`; the decode loop sorts texts by length and forms batches."""
+        """See :meth:`Peer.translate_texts`; the decode loop sorts texts by length and forms batches."""
         translations = self._translator.translate(texts, beam_size=beam_size, return_scores=False)
         return [translation.text for translation in translations]
 
 
-def open_peer(spec: Spec) -> LoopPeer:
+def open_peer(spec: PeerSpec) -> LoopPeer:
     """Open a bundle on the setting ``engine``, without its shortlist if ``shortlist`` is false; or a run with
     torch, whose step the setting ``compile`` compiles with ``torch.compile``."""
     if spec.kind == "bundle":

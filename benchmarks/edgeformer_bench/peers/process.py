@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from edgeformer_bench.peers.base import Kind, PeerError, Spec, Weights
+from edgeformer_bench.peers.base import Kind, PeerError, PeerSpec, Weights
 
 
 class WorkerProcess:
@@ -83,7 +83,7 @@ class PeerProcess(WorkerProcess):
         PeerError: the peer cannot be opened.
     """
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: PeerSpec) -> None:
         super().__init__(spec.python, spec.threads, spec.environment)
         self.spec = spec
         try:

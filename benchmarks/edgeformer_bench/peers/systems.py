@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeformer.errors import ConfigError
-from edgeformer_bench.peers.base import ENGINES, Contender, Spec, Weights
+from edgeformer_bench.peers.base import ENGINES, Contender, PeerSpec, Weights
 from edgeformer_bench.peers.ctranslate2 import BATCH_TOKENS, environments, write_vocabulary_map
 from edgeformer_bench.peers.process import convert
 from edgeformer_runtime.bundle.open import Bundle
@@ -21,7 +21,7 @@ CUDA_TYPES: dict[Weights, str] = {"int8": "int8_float16", "float32": "float16"}
 
 @dataclass(frozen=True, kw_only=True)
 class PeerOptions:
-    """How peers run."""
+    """Settings that all peers share."""
 
     threads: int = 1
     device: str = "cpu"
@@ -42,7 +42,7 @@ def ours(
     if engine != "auto":
         settings["engine"] = engine
     return [
-        Contender(name, (Spec(kind="bundle", model=str(path), threads=threads, device=device, settings=settings),))
+        Contender(name, (PeerSpec(kind="bundle", model=str(path), threads=threads, device=device, settings=settings),))
         for name, path in bundles.items()
     ]
 
@@ -68,7 +68,7 @@ def firefox(bundle: Bundle, model: Path, options: PeerOptions) -> Contender:
             "with --checkpoint."
         )
     settings = {"shortlist": options.shortlist is not None}
-    spec = Spec(kind="bergamot", model=str(downloaded.path), threads=options.threads, settings=settings)
+    spec = PeerSpec(kind="bergamot", model=str(downloaded.path), threads=options.threads, settings=settings)
     return Contender("Firefox's engine", (spec,))
 
 
@@ -87,7 +87,7 @@ def peer(name: str, run: Path, work: Path, options: PeerOptions) -> list[Contend
     threads, device = options.threads, options.device
     if name in {"torch", "torch-compile"}:
         compiled = name == "torch-compile"
-        spec = Spec(kind="torch", model=str(run), threads=threads, device=device, settings={"compile": compiled})
+        spec = PeerSpec(kind="torch", model=str(run), threads=threads, device=device, settings={"compile": compiled})
         return [Contender("torch.compile" if compiled else "torch eager", (spec,))]
     kind, engine = next((kind, engine) for kind, engine in ENGINES.items() if kind == name)
     python = options.pythons.get(kind) or sys.executable
@@ -97,7 +97,9 @@ def peer(name: str, run: Path, work: Path, options: PeerOptions) -> list[Contend
         convert(kind, run, missing, python if kind == "optimum" else sys.executable)
     if kind != "ctranslate2":
         return [
-            Contender(f"{engine.name} {weights}", (Spec(kind=kind, model=str(model), threads=threads, python=python),))
+            Contender(
+                f"{engine.name} {weights}", (PeerSpec(kind=kind, model=str(model), threads=threads, python=python),)
+            )
             for weights, model in models.items()
         ]
     types = {weights: CUDA_TYPES[weights] if device == "cuda" else weights for weights in models}
@@ -114,14 +116,14 @@ def peer(name: str, run: Path, work: Path, options: PeerOptions) -> list[Contend
     return contenders
 
 
-def _variants(model: Path, compute_type: str, options: PeerOptions, **settings: bool) -> tuple[Spec, ...]:
+def _variants(model: Path, compute_type: str, options: PeerOptions, **settings: bool) -> tuple[PeerSpec, ...]:
     choices: list[dict[str, Any]] = (
         [{}] if not options.forms_batches else [{"batch_tokens": size} for size in BATCH_TOKENS]
     )
     if options.forms_batches and options.threads > 1:
         choices += [{**choice, "parallel_batches": True} for choice in choices]
     return tuple(
-        Spec(
+        PeerSpec(
             kind="ctranslate2",
             model=str(model),
             threads=options.threads,

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from edgeformer_bench.peers.base import ENGINES, Kind, Peer, PeerError, Spec, TextPeer, Weights
+from edgeformer_bench.peers.base import ENGINES, Kind, Peer, PeerSpec, Weights
 from edgeformer_runtime.check.memory import peak_memory_mb
 from edgeformer_runtime.errors import EdgeformerError
 
@@ -26,7 +26,7 @@ PACKAGES = {
     "fxtranslate": "fxtranslate",
     "yaml": "edgeformer[import]",
 }
-"""What installs each package."""
+"""Extra or distribution that installs each package."""
 
 
 class Worker:
@@ -37,7 +37,7 @@ class Worker:
 
     def open(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Open a peer; return its version."""
-        parsed = msgspec.convert(spec, Spec)
+        parsed = msgspec.convert(spec, PeerSpec)
         engine = ENGINES[parsed.kind]
         self._peer = engine.load(engine.module).open_peer(parsed)
         return {"version": self._peer.version}
@@ -45,18 +45,15 @@ class Worker:
     def translate(
         self, sources: list[list[int]], beam_size: int, length: int | None, seconds: float = 0.0
     ) -> dict[str, Any]:
-        """Translate a batch at least once and repeatedly for ``seconds``; return the call times and the output. What an
-        engine's inputs are made of, and what becomes of its outputs, is not part of the times."""
+        """Translate a batch at least once and repeatedly for ``seconds``; return the call times and the output. The
+        times do not include the conversion of inputs and outputs."""
         call = self._peer.prepare(sources, beam_size=beam_size, length=length)
         timed = _timed(call.run, seconds)
         return {**timed, "output": call.ids(timed["output"])}
 
     def translate_texts(self, texts: list[str], beam_size: int, seconds: float = 0.0) -> dict[str, Any]:
         """Translate texts repeatedly; see :meth:`translate`."""
-        peer = self._peer
-        if not isinstance(peer, TextPeer):
-            raise PeerError(f"{peer.version} does not form batches itself.")
-        return _timed(lambda: peer.translate_texts(texts, beam_size=beam_size), seconds)
+        return _timed(lambda: self._peer.translate_texts(texts, beam_size=beam_size), seconds)
 
     def memory(self) -> dict[str, Any]:
         """Return the peak resident memory of this process so far, in 10^6 bytes."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from edgeformer.importers.downloads.downloaded import Downloaded
 from edgeformer.importers.downloads.firefox import download_from_firefox, plain_pair
 from edgeformer.importers.downloads.hugging_face import download_from_hub
+from edgeformer.importers.downloads.model_download import ModelDownload
 
-__all__ = ["Downloaded", "download_model", "is_from", "is_model_name"]
+__all__ = ["ModelDownload", "download_model", "is_from", "is_model_name"]
 
-PUBLISHERS: Mapping[str, Callable[[str], Downloaded]] = {"firefox": download_from_firefox, "hf": download_from_hub}
-"""How to fetch a model, by what precedes the colon of its name."""
+PUBLISHERS: Mapping[str, Callable[[str], ModelDownload]] = {"firefox": download_from_firefox, "hf": download_from_hub}
+"""Download function of each publisher, whose key precedes the colon of a model's name."""
 
 
 def is_model_name(source: str) -> bool:
@@ -19,7 +19,7 @@ def is_model_name(source: str) -> bool:
     return ":" in source and source.partition(":")[0] in PUBLISHERS
 
 
-def download_model(name: str) -> Downloaded:
+def download_model(name: str) -> ModelDownload:
     """Fetch a model by name, or find it among those fetched before.
 
     Raises:

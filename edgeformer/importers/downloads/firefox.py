@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 
 from edgeformer.data.download import cache_folder, download
 from edgeformer.errors import DataError
-from edgeformer.importers.downloads.downloaded import ADVICE, Downloaded
+from edgeformer.importers.downloads.model_download import ADVICE, ModelDownload
 from edgeformer_runtime.files import locked_folder, write_atomically
 
 SERVER = "https://firefox.settings.services.mozilla.com/v1"
@@ -27,7 +27,7 @@ MAX_FILE = 1 << 29
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """Where a file is, compressed."""
+    """Location of a compressed file."""
 
     location: str
     hash: str
@@ -63,7 +63,7 @@ class _Root(msgspec.Struct, frozen=True):
     capabilities: _Capabilities
 
 
-def download_from_firefox(pair: str) -> Downloaded:
+def download_from_firefox(pair: str) -> ModelDownload:
     """Fetch the newest model of a pair of languages.
 
     Args:
@@ -87,12 +87,14 @@ def download_from_firefox(pair: str) -> Downloaded:
     folder = cache_folder() / "firefox" / name.replace("/", "_")
     folder.mkdir(parents=True, exist_ok=True)
     with locked_folder(folder):
-        nbytes = sum(
-            _fetch(file, f"{base}/{file.attachment.location}", folder / Path(file.name).name) for file in files
-        )
+        for file in files:
+            path = folder / Path(file.name).name
+            if not path.is_file() or file.decompressed_hash != _sha256(path.read_bytes()):
+                data = download(f"{base}/{file.attachment.location}", ADVICE)
+                write_atomically(path, _content(file, data))
     revision = first.version + (f" ({first.architecture})" if first.architecture else "")
     origin = {"name": f"firefox:{'-'.join(languages)}", "revision": revision}
-    return Downloaded(folder, origin, license=LICENSE, languages=languages, nbytes=nbytes)
+    return ModelDownload(folder, origin, license=LICENSE, languages=languages)
 
 
 def newest(records: list[Record]) -> list[Record]:
@@ -116,22 +118,6 @@ def newest(records: list[Record]) -> list[Record]:
 def plain_pair(pair: str) -> str:
     """A pair of languages in any spelling, such as ``enfr``."""
     return pair.replace("-", "").replace("_", "").lower()
-
-
-def _fetch(record: Record, url: str, file: Path) -> int:
-    """Download a file, or the rest of it, unless it is there and has the hash of the record; return how many bytes."""
-    if file.is_file() and record.decompressed_hash == _sha256(file.read_bytes()):
-        return 0
-    part = file.with_name(f"{file.name}.part")
-    before = part.stat().st_size if part.is_file() else 0
-    data = download(url, ADVICE, part=part)
-    try:
-        write_atomically(file, _content(record, data))
-    except DataError:
-        part.unlink()
-        raise
-    part.unlink()
-    return len(data) - before
 
 
 def _content(record: Record, data: bytes) -> bytes:

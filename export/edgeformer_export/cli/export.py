@@ -13,7 +13,7 @@ from edgeformer_runtime.precision import PRECISIONS, Precision
 
 if TYPE_CHECKING:
     from edgeformer.run.folder import Run
-    from edgeformer_export.choice import Choice
+    from edgeformer_export.choice import PrecisionChoice
     from edgeformer_export.export import ExportReport
     from edgeformer_export.passes.pipeline import PassRecord
 
@@ -26,35 +26,14 @@ _auto = options.group(
         type=click.FloatRange(0),
         help="auto: largest acceptable drop in BLEU compared with fp32. Default: 0.2.",
     ),
-    optimize=click.option(
-        "--optimize",
-        type=click.Choice(["latency", "size"]),
-        help="auto: what to minimize within that budget. Default: latency.",
-    ),
     valid=click.option(
         "--valid",
         type=(click.Path(path_type=Path), click.Path(path_type=Path)),
         metavar="SOURCE REFERENCE",
         help="auto: text to measure BLEU on. Default: the validation set of the run's corpus.",
     ),
-    sentences=click.option(
-        "--sentences",
-        type=click.IntRange(2),
-        help="auto: number of its sentences to use, from the first. Default: all.",
-    ),
-    beam_size=click.option(
-        "--beam",
-        "beam_size",
-        type=click.IntRange(1),
-        help="auto: beam size, for quality and for latency. Default: the model's.",
-    ),
-    threads=click.option(
-        "--threads",
-        type=click.IntRange(0),
-        help="auto: CPU threads per operator; 0 for as many as are useful for a model of its size. Default: 1.",
-    ),
 )
-"""Passes the argument ``auto``: text to measure on, and fields of ``AutoOptions``, if given."""
+"""Passes the argument ``auto``: the quality budget and the text to measure on, if given."""
 
 
 @click.command()
@@ -65,7 +44,7 @@ _auto = options.group(
     type=click.Choice([*PRECISIONS, "auto"]),
     default="fp32",
     show_default=True,
-    help=f"{_PRECISION_HELP} auto: Measure those for CPUs on this machine, and export the best one within a quality "
+    help=f"{_PRECISION_HELP} auto: Measure those for CPUs on this machine, and export the fastest within a quality "
     "budget.",
 )
 @click.option(
@@ -128,7 +107,8 @@ def export(
     results, which the bundle's card and manifest keep.
     """
     from edgeformer.run.folder import Run
-    from edgeformer_export.export import export_run
+    from edgeformer_export.export import check_settings, export_run
+    from edgeformer_export.shortlist.lists import make_shortlist
     from edgeformer_runtime.cli.output import print_json, stages
 
     if force and precision in {"auto", "fp32", "fp16"}:
@@ -142,28 +122,20 @@ def export(
         raise click.UsageError("--data can only be used with --precision auto or --shortlist.")
     opened = Run.open(run)
     _prepare(opened, out, precision, ignore_memory=ignore_memory, quiet=as_json)
+    settings: dict[str, Any] = {"target": target, "overwrite": overwrite}
     if precision == "auto":
-        report = _export_best(opened, out, data_dir, target=target, overwrite=overwrite, quiet=as_json, **auto)
-        (print_json if as_json else _print_export)(report)
-        return
-    shortlist = None
-    if shortlists:
-        from edgeformer_export.export import check_settings
-        from edgeformer_export.shortlist.lists import make_shortlist
+        from edgeformer_export.auto import export_best
+        from edgeformer_export.validation_text import validation_text
 
-        check_settings(precision, target, with_shortlist=True)
-        shortlist = make_shortlist(opened, shortlists, data_dir)
-    with stages(quiet=as_json) as progress:
-        report = export_run(
-            opened,
-            out,
-            precision=precision,
-            target=target,
-            overwrite=overwrite,
-            force=force,
-            shortlist=shortlist,
-            progress=progress,
-        )
+        text = validation_text(opened, data_dir, auto.pop("valid", None))
+        with stages(quiet=as_json) as progress:
+            report = export_best(opened, out, text, **auto, **settings, progress=progress)
+    else:
+        check_settings(precision, target, with_shortlist=bool(shortlists))
+        shortlist = make_shortlist(opened, shortlists, data_dir) if shortlists else None
+        settings |= {"precision": precision, "force": force, "shortlist": shortlist}
+        with stages(quiet=as_json) as progress:
+            report = export_run(opened, out, **settings, progress=progress)
     (print_json if as_json else _print_export)(report)
 
 
@@ -181,29 +153,6 @@ def _prepare(run: Run, out: Path, precision: Precision | Literal["auto"], *, ign
     if not quiet:
         console(stderr=True).print(f"{resources}.")
     print_warnings(run.sample_warnings)
-
-
-def _export_best(
-    run: Run,
-    out: Path,
-    data_dir: Path | None,
-    *,
-    target: Target,
-    overwrite: bool,
-    quiet: bool,
-    valid: tuple[Path, Path] | None = None,
-    **criteria: Any,
-) -> ExportReport:
-    """Choose a precision by ``criteria``, fields of :class:`~edgeformer_export.auto.AutoOptions`, and export in it."""
-    from edgeformer_export.auto import AutoOptions, export_best
-    from edgeformer_export.validation_text import validation_text
-    from edgeformer_runtime.cli.output import stages
-
-    text = validation_text(run, data_dir, valid)
-    with stages(quiet=quiet) as progress:
-        return export_best(
-            run, out, text, AutoOptions(**criteria), target=target, overwrite=overwrite, progress=progress
-        )
 
 
 def _print_export(report: ExportReport) -> None:
@@ -224,7 +173,7 @@ def _print_export(report: ExportReport) -> None:
     console().print(f"Wrote {report.bundle}, {precision}, {size}. Next: edgeformer translate {report.bundle}")
 
 
-def _print_choice(choice: Choice, name: str) -> None:
+def _print_choice(choice: PrecisionChoice, name: str) -> None:
     """Show the table of candidates for a bundle, and how one of them was chosen."""
     from edgeformer_export.choice import COLUMNS
     from edgeformer_runtime.cli.output import console, table

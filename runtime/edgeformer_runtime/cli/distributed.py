@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,11 +17,12 @@ from edgeformer_runtime.cli.text_input import line_blocks
 from edgeformer_runtime.cli.translating.block_output import Block, BlockOutput
 from edgeformer_runtime.cli.translating.chosen_input import Chosen
 from edgeformer_runtime.cli.translating.doubts import Doubts
+from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.errors import ConfigError
 from edgeformer_runtime.files import atomic_file
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.distributed.ray_workers import Work
+    from edgeformer_runtime.distributed.ray_workers import RayWorkers, Work
     from edgeformer_runtime.translator import Translator
 
 cluster_options = options.group(
@@ -70,7 +72,7 @@ def translate_file(
     output_file: Path,
     settings: Mapping[str, Any],
 ) -> Doubts:
-    """Translate the lines of a file. What is done is kept in a folder beside the output until all is done.
+    """Translate the lines of a file on a cluster; see :func:`process_file`.
 
     Args:
         translator: what has opened the bundle; it is closed.
@@ -80,6 +82,52 @@ def translate_file(
         input_file: the file.
         output_file: where the translation goes.
         settings: what the output depends on besides the bundle, the input and the engine.
+    """
+    from edgeformer_runtime.distributed.ray_workers import RayWorkers
+
+    workers = RayWorkers.of(translator, engine, address)
+    translator.close()
+    settings = {**settings, **{key: engine[key] for key in engine if key not in ("workers", "threads")}}
+    return process_file(workers, work, input_file, output_file, settings)
+
+
+@dataclass(frozen=True)
+class LocalWorkers:
+    """What :class:`RayWorkers` are on a cluster: an opened translator, whose own workers share a block."""
+
+    translator: Translator
+
+    @property
+    def manifest_sha256(self) -> str:
+        """SHA-256 of the bundle's manifest."""
+        from edgeformer_runtime.bundle.open import file_sha256
+
+        return file_sha256(self.translator.bundle.path / MANIFEST_FILE)
+
+    def map(
+        self, work: Work[Block, BlockOutput], blocks: Iterable[tuple[int, Block]]
+    ) -> Generator[tuple[int, BlockOutput], None, None]:
+        """Yield the number and the result of each block."""
+        for number, block in blocks:
+            yield number, work(self.translator, block)
+
+
+def process_file(
+    workers: RayWorkers | LocalWorkers,
+    work: Work[Block, BlockOutput],
+    input_file: Path,
+    output_file: Path,
+    settings: Mapping[str, Any],
+) -> Doubts:
+    """Do something with the lines of a file, block by block. What is done is kept in a folder beside the output until
+    all is done, so that the same command continues after an interruption.
+
+    Args:
+        workers: what translates.
+        work: what becomes of a block.
+        input_file: the file.
+        output_file: where the results go.
+        settings: what the output depends on besides the bundle and the input.
 
     Returns:
         Sentences that may be wrong.
@@ -90,11 +138,7 @@ def translate_file(
     """
     from edgeformer_runtime.bundle.open import file_sha256
     from edgeformer_runtime.distributed.block_folder import block_folder
-    from edgeformer_runtime.distributed.ray_workers import RayWorkers
 
-    workers = RayWorkers.of(translator, engine, address)
-    translator.close()
-    settings = {**settings, **{key: engine[key] for key in engine if key not in ("workers", "threads")}}
     refuse_folder(output_file)
     if output_file.exists() and not output_file.is_file():
         raise ConfigError(f"`{output_file}` is not a file; give another name with --output.")

@@ -12,16 +12,14 @@ ADVICE = "give the folder of a model that was downloaded elsewhere"
 
 
 @dataclass(frozen=True)
-class Downloaded:
+class ModelDownload:
     """A model in a local folder."""
 
     path: Path
     """The folder."""
     origin: Mapping[str, Any] = field(default_factory=dict)
-    """Where it comes from: ``name``, ``revision``, and what else is known."""
+    """Record of the source: ``name``, ``revision``, and further fields if known."""
     license: str = ""
     """License of the weights, if the publisher states it."""
     languages: tuple[str, str] = ("", "")
     """Source and target language, if the name states them."""
-    nbytes: int = 0
-    """Bytes that were downloaded now; less than the size of the model if some were there already."""

@@ -1,1 +1,0 @@
-"""Sequence-level knowledge distillation."""
