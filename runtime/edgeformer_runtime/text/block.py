@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from edgeformer_runtime.text.lexicon import LEXICON
 from edgeformer_runtime.text.surface import UNSPACED, lowered
 
 Span = tuple[int, int]
@@ -17,7 +18,7 @@ LETTER = re.compile(rf"(?![{UNSPACED}])\w")
 """A letter or digit of a script whose words have spaces between them."""
 ACCENTS = "".join(chr(code) for code in range(0x300, 0x3100) if unicodedata.category(chr(code))[0] == "M")
 """Accents, vowel signs and the like, which continue the word before."""
-UNREAD = re.compile("[\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
+UNREAD = re.compile(LEXICON.scripts.unread)
 """What models are not given, since they would read letters into it: soft hyphens, word joiners, and marks of direction,
 which libraries of messages put around names and numbers."""
 Parts = tuple["str | Block", ...]

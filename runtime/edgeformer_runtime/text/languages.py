@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from edgeformer_runtime.errors import ConfigError, OptionError, missing_package
 from edgeformer_runtime.text.block import Block
-from edgeformer_runtime.text.numbers.formats import base_code
+from edgeformer_runtime.text.lexicon import base_code
 from edgeformer_runtime.text.protected import protected_items
 
 _READ_CHARACTERS = 4096

@@ -26,9 +26,8 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeformer_runtime.text.alignment import AlignedSentence, Shares, Word, best_gap, best_run, restored, spaced
 from edgeformer_runtime.text.block import LETTER, Block, Item, Span, Tag
-from edgeformer_runtime.text.items import best_gap, best_run, restored, spaced
-from edgeformer_runtime.text.words import AlignedSentence, Shares, Word
 
 _FREE, _FIXED = -1, -2
 """Owners of words that no node has, and of placeholders between the nodes."""

@@ -21,15 +21,13 @@ from typing import Any, TypeVar, cast
 from edgeformer_runtime.decoding.requests import Stop
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.source import Source
+from edgeformer_runtime.text.alignment import AlignedSentence, aligned, copied, restored
 from edgeformer_runtime.text.block import Block, Item, Reading, Span, read_without, without_items
-from edgeformer_runtime.text.items import copied, restored
-from edgeformer_runtime.text.numbers.groups import Differences, differences
-from edgeformer_runtime.text.numbers.items import corrected, number_items, target_without
+from edgeformer_runtime.text.numbers import Differences, corrected, differences, number_items, target_without
 from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.placement import with_tags
 from edgeformer_runtime.text.results import SentenceTranslation, TextTranslation, TranslatedWord
 from edgeformer_runtime.text.surface import Finish, finish, repaired
-from edgeformer_runtime.text.words import AlignedSentence, aligned
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translation import TextHypothesis, Translation
 

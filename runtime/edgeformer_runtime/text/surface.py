@@ -6,7 +6,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-from edgeformer_runtime.text.numbers.formats import base_code
+from edgeformer_runtime.text.lexicon import LEXICON, base_code
 
 _MARK = (
     r"[.!?\u0589\u061d-\u061f\u06d4\u0700-\u0702\u07f9\u0837\u0839\u083d\u083e\u0964\u0965\u0f0d-\u0f11\u104a\u104b"
@@ -17,35 +17,31 @@ _MARK = (
     r"\uff0e\uff1f\uff61]"
 )
 """A mark that ends a sentence: Unicode's property Sentence_Terminal below U+10000, the ellipsis, the Tibetan shad."""
-CLOSING = "\"'”’»“‘«›)\\]」』）】》〉］｣"
+CLOSING = LEXICON.surface.closing
 """Quotation marks and brackets that may follow it."""
 _FINAL = re.compile(rf"(?<!{_MARK})(?:{_MARK}|(?<=[\u0370-\u03ff\u1f00-\u1fff])[;\u037e])+[{CLOSING}]*$")
 """Final punctuation; after a Greek letter, a semicolon is a question mark."""
 _UNMARKED = re.compile(rf"[\u0e00-\u0eff][{CLOSING}]*$")
 """The end of a sentence in Thai or Lao, which write no period."""
 _ELLIPSIS = re.compile(r"\.{3,}|…+")
-_LANGUAGES = (
-    "am ti|።|፧|!, ar fa|.|؟|!, as bn hi ne or pa sa|।|?|!, bo|།|?|!, el|.|;|!, fr|.|\u00a0?|\u00a0!, hy|։|?|!, "
-    "ja zh|。|？|！, km|។|?|!, lo th||?|!, my|။|?|!, ur|۔|؟|!"
-)
-"""Languages whose period, question and exclamation mark differ from those of English."""
 _MARKS = {
     code: dict(zip(".?!", marks, strict=True))
-    for codes, *marks in (line.split("|") for line in _LANGUAGES.split(", "))
+    for codes, marks in LEXICON.surface.marks.items()
     for code in codes.split()
 }
-_QUESTIONS = "?;\u037e؟፧᥅⁇⁈⁉‽⳺⳻⸮⹔꘏꛷︖﹖？"
-_EXCLAMATIONS = "!߹᥄‼⹓︕﹗！"
-_COPIES = re.compile(r"(\w[^\n]{0,80}?)(?:[\s,]+\1){2,}[.!?,]*", re.IGNORECASE)
+"""Period, question and exclamation mark of languages in which they differ from those of English."""
+_QUESTIONS, _EXCLAMATIONS = LEXICON.surface.questions, LEXICON.surface.exclamations
+_COPIES = re.compile(LEXICON.surface.copies, re.IGNORECASE)
+"""Text that consists of copies of the same words."""
 _SEPARATORS = re.compile(r"[\s,]+")
-_REPEATED = re.compile(r"(.{1,80}?)\1{2,}[.!?]*", re.IGNORECASE)
+_REPEATED = re.compile(LEXICON.surface.repeated, re.IGNORECASE)
 """Text without separators that consists of copies."""
-_ABBREVIATION = re.compile(r"(?:\w\.\w?|\betc|\bvs|\bNr|\bno|\bSt|\bMr|\bDr|\bCo|\bInc|\bLtd)\.$", re.IGNORECASE)
+_ABBREVIATION = re.compile(LEXICON.surface.abbreviation, re.IGNORECASE)
 _LOST = re.compile("\ufffd+")
 _SEARCHED = 2000
 """Characters at the end of a text in which copies are searched for."""
 _LETTERS = re.compile(r"[^\W\d_]+")
-UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+UNSPACED = LEXICON.scripts.unspaced
 """Scripts whose words have no space between them."""
 MIN_CAPITALS = 6
 """Text with fewer letters may be an acronym."""

@@ -20,7 +20,7 @@ from edgeformer_runtime.source import Source, refuse_string
 from edgeformer_runtime.target import with_ids
 from edgeformer_runtime.text.block import Block, Item, Span, overlapping, read, read_without, without_items
 from edgeformer_runtime.text.glossary import Glossary
-from edgeformer_runtime.text.markup import html_parts
+from edgeformer_runtime.text.markup.html import html_parts
 from edgeformer_runtime.text.options import Format, TextOptions
 from edgeformer_runtime.text.placement import inner_tags
 from edgeformer_runtime.text.plan import Plan, PlannedBlock, PlannedParts, PlannedSentence

@@ -12,9 +12,9 @@ import numpy as np
 from edgeformer_runtime.attention import Attention
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.source import Source
+from edgeformer_runtime.text.alignment import WORD
 from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.text_translator import TextTranslator
-from edgeformer_runtime.text.words import WORD
 from edgeformer_runtime.translation import TextHypothesis, Translation
 
 WORDS = {"a": "une", "red": "rouge", "car": "voiture", "dog": "chien", "the": "le", "runs": "court"}

@@ -8,7 +8,7 @@ import unicodedata
 
 import pytest
 
-from edgeformer_runtime.text.numbers.formats import base_code
+from edgeformer_runtime.text.lexicon import base_code
 from edgeformer_runtime.text.surface import finish, lacks_period, period, repaired
 
 regex = pytest.importorskip("regex", reason="the extra `moses` is not installed")

@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeformer_runtime.attention import Attention
+from edgeformer_runtime.text.alignment import AlignedSentence, Word, _source_spans, aligned, best_gap, best_run, joined
 from edgeformer_runtime.text.block import Span
-from edgeformer_runtime.text.items import best_gap, best_run
 from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.surface import Finish
 from edgeformer_runtime.text.text_translator import TextTranslator
-from edgeformer_runtime.text.words import AlignedSentence, Word, _source_spans, aligned, joined
 from edgeformer_runtime.translation import TextHypothesis
 from edgeformer_runtime.translator import Translator
 from tests.runtime.text.attended import WordTokenizer

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from edgeformer_runtime.text.block import Block, Item, overlapping
 from edgeformer_runtime.text.documents.document import Piece
-from edgeformer_runtime.text.markup import html_parts
 from edgeformer_runtime.text.markup.builder import ENTITY
+from edgeformer_runtime.text.markup.html import html_parts
 from edgeformer_runtime.text.protected import protected_items
 
 _NUMBERED = frozenset(("c-format", "gcc-internal-format", "objc-format", "perl-format", "php-format"))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from edgeformer_runtime.text.block import ACCENTS, Block, Span, spliced
 from edgeformer_runtime.text.documents.document import Document, decoded
-from edgeformer_runtime.text.markup import html_parts
+from edgeformer_runtime.text.markup.html import html_parts
 from edgeformer_runtime.text.surface import UNSPACED
 
 _TIMES = r"[ \t]*(?:\d+:)?\d{1,2}:\d\d[.,]\d{1,3}[ \t]*-->"
