@@ -1,4 +1,5 @@
 /** A block: a paragraph, line or cell, whose sentences are translated one by one. All offsets are in UTF-16 units. */
+import lexicon from "./lexicon.json" with { type: "json" };
 import { endsWithLetter, isSpace, startsWithLetter, trimEnd, trimStart } from "./patterns.js";
 import { lowered } from "./surface.js";
 
@@ -160,6 +161,6 @@ export function trimmed(text: string, start: number, end: number): Span[] {
 }
 
 /** What models are not given: soft hyphens, marks of direction, word joiners, byte order marks. */
-const UNREAD = /[\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]/;
+const UNREAD = new RegExp(lexicon.scripts.unread);
 /** Null, zero width space, and what models are not given. */
 const INVISIBLE = new RegExp(`[\\0\\u200b]|${UNREAD.source}`, "g");

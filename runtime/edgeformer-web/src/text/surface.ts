@@ -1,8 +1,8 @@
 /** What distinguishes a sentence on its surface only: capitals and final punctuation, and loops of the model. */
+import lexicon from "./lexicon.json" with { type: "json" };
 import { baseCode, hasLetters, isLower, isUpper, python, trim, trimEnd, trimStart, UNSPACED } from "./patterns.js";
 
-/** Quotation marks and brackets that may follow final punctuation. */
-const CLOSING = "\"'”’»“‘«›)\\]」』）】》〉］｣";
+const { closing: CLOSING, questions: QUESTIONS, exclamations: EXCLAMATIONS, marks, ...patterns } = lexicon.surface;
 /** Final punctuation: Unicode's, the ellipsis, the shads of Tibetan; after a Greek letter, a semicolon is a question mark. */
 const MARK = "[\\p{Sentence_Terminal}…\\u0f0d-\\u0f11\\u17d4\\u17d5]";
 const FINAL = new RegExp(`(?<!${MARK})(?:${MARK}|(?<=[\\u0370-\\u03ff\\u1f00-\\u1fff])[;\\u037e])+[${CLOSING}]*$`, "u");
@@ -12,21 +12,13 @@ const CLOSED = new RegExp(`[${CLOSING}]+$`, "u");
 const ELLIPSIS = /^(?:\.{3,}|…+)/u;
 /** Final punctuation where it differs from that of English. */
 const MARKS = new Map(
-  (
-    "am ti|።|፧|!, ar fa|.|؟|!, as bn hi ne or pa sa|।|?|!, bo|།|?|!, el|.|;|!, fr|.|\u00a0?|\u00a0!, hy|։|?|!, " +
-    "ja zh|。|？|！, km|។|?|!, lo th||?|!, my|။|?|!, ur|۔|؟|!"
-  )
-    .split(", ")
-    .map((line) => line.split("|"))
-    .flatMap(([codes, ...marks]) => codes!.split(" ").map((code) => [code, marks] as const)),
+  Object.entries(marks).flatMap(([codes, own]) => codes.split(" ").map((code) => [code, own] as const)),
 );
 /** The mark of a language for one of English. */
 const marked = (code: string, mark: string): string => MARKS.get(code)?.[".?!".indexOf(mark)] ?? mark;
-const QUESTIONS = "?;\u037e؟፧᥅⁇⁈⁉‽⳺⳻⸮⹔꘏꛷︖﹖？";
-const EXCLAMATIONS = "!߹᥄‼⹓︕﹗！";
-const COPIES = python("^(\\w[^\\n]{0,80}?)(?:[\\s,]+\\1){2,}[.!?,]*$", "i");
-const REPEATED = /^(.{1,80}?)\1{2,}[.!?]*$/iu;
-const ABBREVIATION = python("(?:\\w\\.\\w?|\\betc|\\bvs|\\bNr|\\bno|\\bSt|\\bMr|\\bDr|\\bCo|\\bInc|\\bLtd)\\.$", "i");
+const COPIES = python(`^(?:${patterns.copies})$`, "i");
+const REPEATED = python(`^(?:${patterns.repeated})$`, "i");
+const ABBREVIATION = python(patterns.abbreviation, "i");
 const LETTERS = python("[^\\W\\d_]+", "g");
 const SIGN = python("(?!\\p{ASCII})[\\p{P}\\p{S}]");
 const SPACE_OR_UNSPACED = python(`[\\s${UNSPACED}]`);

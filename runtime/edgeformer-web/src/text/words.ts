@@ -1,6 +1,7 @@
 /** The words of a translation and what they were translated from. */
 import type { Tokenizers } from "../tokenizer/interface.js";
 import type { Item, Reading, Span } from "./block.js";
+import lexicon from "./lexicon.json" with { type: "json" };
 import {
   endsAlphanumeric,
   LETTER,
@@ -13,11 +14,9 @@ import {
 } from "./patterns.js";
 import { capitals, type Finish, initial } from "./surface.js";
 
-/** An article or the like that has lost its vowel, as in French and Italian. */
-const ELISION = "(?<!\\w)(?:[cdjlmnstCDJLMNST]|\\w*[Qq]u|[Dd]all|[Dd]ell|[Nn]ell|[Ss]ull|[Aa]ll)['’](?=\\w)";
 /** A word or a punctuation mark. */
 export const WORD = python(
-  `[${UNSPACED}][\\u0300-\\u036f\\ufe00-\\ufe0f]*|${ELISION}|(?:${LETTER})+(?:['’\\-](?:${LETTER})+)*|\\S`,
+  `[${UNSPACED}][\\u0300-\\u036f\\ufe00-\\ufe0f]*|${lexicon.scripts.elision}|(?:${LETTER})+(?:['’\\-](?:${LETTER})+)*|\\S`,
   "g",
 );
 
