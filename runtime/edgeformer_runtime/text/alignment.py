@@ -230,7 +230,7 @@ def aligned(
 
 def joined(words: Sequence[Word], end: str) -> str:
     """The text of words, white space between them included."""
-    return "".join(word.space + word.text for word in words) + end
+    return "".join([word.space + word.text for word in words]) + end
 
 
 def replaced(sentence: AlignedSentence, first: int, last: int, words: Sequence[Word]) -> AlignedSentence:

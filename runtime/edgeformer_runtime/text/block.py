@@ -21,6 +21,7 @@ ACCENTS = "".join(chr(code) for code in range(0x300, 0x3100) if unicodedata.cate
 UNREAD = re.compile(LEXICON.scripts.unread)
 """What models are not given, since they would read letters into it: soft hyphens, word joiners, and marks of direction,
 which libraries of messages put around names and numbers."""
+_WHITE_SPACE = re.compile(r"\s")
 Parts = tuple["str | Block", ...]
 """Text to copy and blocks to translate, in order."""
 
@@ -195,13 +196,14 @@ def read(
         text = "".join(old if new.isspace() else new for old, new in zip(text, lower, strict=True))
     kept = list(range(start, end))
     if without or block.is_markup or UNREAD.search(text):
-        shown = [p for p in kept if not (overlapping(without, p, p + 1) or UNREAD.match(block.text, p))]
-        kept = _without_double_spaces(block.text, shown)
-        text = "".join(text[offset - start] for offset in kept)
+        left_out = {offset for item in without for offset in range(item.start, item.end)}
+        left_out |= {start + match.start() for match in UNREAD.finditer(text)}
+        kept = _without_double_spaces(block.text, [offset for offset in kept if offset not in left_out])
+        text = "".join([text[offset - start] for offset in kept])
         if without:
             text, kept = _with_gaps(text, kept)
     if block.is_markup:
-        text = "".join(" " if character.isspace() else character for character in text)
+        text = _WHITE_SPACE.sub(" ", text)
     mark = mark if text else ""
     return Reading(text + mark, (*kept, *[end] * len(mark), end), is_upper, frozenset(without), mark)
 

@@ -282,10 +282,10 @@ def corrected(
 def target_without(sentence: AlignedSentence, items: Sequence[Item]) -> str:
     """The text of a translation, with spaces in place of items."""
     texts = {item.text.casefold() for item in items}
-    return "".join(
-        word.space + (" " * len(word.text) if word.is_item and word.text.casefold() in texts else word.text)
-        for word in sentence.words
-    )
+    shown = [
+        " " * len(word.text) if word.is_item and word.text.casefold() in texts else word.text for word in sentence.words
+    ]
+    return "".join([word.space + text for word, text in zip(sentence.words, shown, strict=True)])
 
 
 def _pairs(sentence: AlignedSentence, items: Sequence[Item], spans: Sequence[Span]) -> Mapping[Item, Span]:

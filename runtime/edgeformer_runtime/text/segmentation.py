@@ -31,6 +31,7 @@ _SPLITS = tuple(map(re.compile, LEXICON.sentences.splits))
 _ANY_END = re.compile(r"[.!?]\s|[。！？]")
 _INVISIBLE = re.compile(rf"[\x00\u200b]|{UNREAD.pattern}")
 """Null, zero width space, and what models are not given."""
+_SPACE = re.compile(r"\s")
 MAX_SEGMENTED_CHARACTERS = 4096
 MAX_SEGMENTED_SENTENCES = 256
 """Longer lines, and those of more sentences, are divided before their sentences are found."""
@@ -208,7 +209,7 @@ def segmenter() -> Callable[[str, str], list[str]]:
 
     def segment(language: str, text: str) -> list[str]:
         # The library fails on white space outside ASCII.
-        plain = "".join(" " if character.isspace() else character for character in text)
+        plain = _SPACE.sub(" ", text)
         try:
             parts = sentencex.segment(language, plain)
         except BaseException as error:

@@ -127,6 +127,8 @@ def _is_mixed(word: str) -> bool:
 def in_capitals(text: str) -> bool:
     """Return whether all letters of a text but those of mixed words are capitals, and enough of them that it is not an
     acronym."""
+    if sum(map(str.isupper, text)) < MIN_CAPITALS:
+        return False
     text = _LETTERS.sub(lambda match: "" if _is_mixed(match[0]) else match[0], text)
     return text.isupper() and sum(map(str.isupper, text)) >= MIN_CAPITALS
 

@@ -60,7 +60,7 @@ def html_parts(
         token = tokens[index]
         is_mark = _is_mark(tokens, index, ends[index])
         end = (ends[index] if token.is_copied or is_mark else None) or index + 1
-        raw = "".join(part.raw for part in tokens[index:end])
+        raw = "".join([part.raw for part in tokens[index:end]])
         attributes = () if is_cue or not token.has_translation else _with_attributes(token, raw)
         inline = is_cue or token.name in INLINE or token.name == "!" or (is_message and token.name not in BLOCKS)
         if not token.name:
