@@ -32,13 +32,6 @@ from edgeformer_runtime.text.lexicon import LEXICON, base_code
 _NUMBERS = LEXICON.numbers
 SPACE = _NUMBERS.space
 """Spaces that do not end a line, inside numbers."""
-FORMATS = (
-    (",", ".", "en he hi ja ko th zh"),
-    (".", ",", "ca da de el es gl hr id is it nl pt ro sl tr vi"),
-    ("\u00a0", ",", "bg cs et fi hu lt lv nb no pl ru sk sv uk"),
-    ("\u202f", ",", "fr"),
-)
-"""Separator of thousands, decimal mark, and languages, from Unicode's CLDR."""
 FORMATS = {code: (group, mark) for group, mark, codes in _NUMBERS.formats for code in codes.split()}
 """Separator of thousands and decimal mark by language, from Unicode's CLDR."""
 TIME = re.compile(_NUMBERS.time)
