@@ -208,7 +208,7 @@ def test_a_rank_of_a_text_has_that_of_each_sentence_or_its_last(counts: list[int
     texts = [counts, [1], counts]
 
     def joining(chosen: list[Translation], stop: Stop) -> Joining[Any]:
-        again = yield [each.text for each in chosen]
+        again = yield [Source(each.text, ()) for each in chosen]
         return SimpleNamespace(text=" ".join(each.text for each in again))
 
     plans: Any = [SimpleNamespace(sentences=list(each), joining=joining) for each in texts]
@@ -218,7 +218,7 @@ def test_a_rank_of_a_text_has_that_of_each_sentence_or_its_last(counts: list[int
     next(work)
     while results is None:
         try:
-            answer = [named[text] for text in work.send(answer)]
+            answer = [named[source.text] for source in work.send(answer)]
         except StopIteration as end:
             results = end.value
     first = 0

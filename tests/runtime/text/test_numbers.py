@@ -93,7 +93,7 @@ class Damaging(WordTranslator):
         super().__init__()
         self.languages, self._damage, self.calls = languages, iter(damage), 0
 
-    def translate(self, texts: Iterable[str], options: object = None, **limits: object) -> list[Translation]:
+    def translate(self, texts: Iterable[str | Source], options: object = None, **limits: object) -> list[Translation]:
         self.calls += 1
         return super().translate(texts)
 

@@ -140,7 +140,7 @@ def test_wrong_arguments_are_named(text_translator: TextTranslator, translator: 
     with pytest.raises(OptionError, match="`format` must be one of text, html, but is 'xml'"):
         text_translator.split("dog", format="xml")  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="one translation per sentence, 1, but there are 0"):
-        text_translator.split("dog").join([], list)
+        text_translator.split("dog").join([], translator.translate)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from edgeformer_runtime.text.options import Format, TextOptions
-from edgeformer_runtime.text.surface import finish, in_capitals, lowered, mixed_words, period, repaired, without_repeats
+from edgeformer_runtime.text.surface import finish, repaired
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_manifest
@@ -223,13 +221,6 @@ def test_first_letter_and_final_punctuation_are_those_of_the_source(case: list[A
     assert finish(source, target, language, **rules).apply(target) == expected
 
 
-@pytest.mark.parametrize(("language", "expected"), [("fr", "."), ("", "."), ("zh", "。"), ("hi", "।"), ("ur", "۔")])
-def test_a_period_is_that_of_the_language_in_any_country(language: str, expected: str) -> None:
-    for code in (language, f"{language}-XX", f"{language}_Xxxx_XX"):
-        assert period(code) == expected
-        assert finish("A dog.", "x", code, is_upper=False, match=True, repeats=0).apply("x") == f"X{expected}"
-
-
 @pytest.mark.parametrize(("source", "target", "expected"), RULES["loops"])
 def test_loops_are_shortened_to_one_copy(source: str, target: str, expected: str) -> None:
     assert finish(source, target, "fr", is_upper=False, match=False, repeats=4).apply(target) == expected
@@ -244,32 +235,3 @@ def test_a_model_that_loops_is_stopped(translator: Translator) -> None:
         assert sentence.translation is not None
         ids = sentence.translation.best.ids
         assert len(ids) <= 3 * len(sentence.translation.source.ids) + 32
-
-
-@given(st.lists(st.sampled_from([*"AÉßıſİǅΣﬁ \t.3", "DOG", "iPhone", "DVDs", "McX"]), max_size=8).map("".join))
-def test_lowercase_has_as_many_characters_and_gives_the_capitals_back(text: str) -> None:
-    small = lowered(text)
-    assert (len(small), small.upper()) == (len(text), text.upper())
-    assert set(mixed_words(text)) <= set(mixed_words(small))
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("A DOG RUNS", True), ("A DOG RUNs", False), ("ABCDEF", True), ("ABCDE", False), ("iPhone ABCDEF", True)],
-)
-def test_text_in_capitals_has_no_other_letters_and_is_no_acronym(text: str, expected: bool) -> None:
-    assert in_capitals(text) == expected
-
-
-@given(
-    st.sampled_from(["the dog, ", "a, ", "xy ", "12 ", "…"]),
-    st.integers(1, 7),
-    st.integers(3, 5),
-    st.sampled_from(["", "start ", "long words before it: "]),
-)
-def test_as_many_copies_as_are_allowed_stay(copy: str, count: int, repeats: int, before: str) -> None:
-    text = before + copy * count
-    keep = without_repeats("dog", text, repeats)
-    is_cut = any(map(str.isalpha if before else str.isalnum, copy)) and count >= (repeats if before else 3)
-    assert text[:keep].rstrip(" ,") == (before + copy if is_cut else text).rstrip(" ,")
-    assert without_repeats(text, text, repeats) == len(text)
