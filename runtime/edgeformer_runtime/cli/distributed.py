@@ -13,9 +13,8 @@ import click
 from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.output import counting, refuse_folder
 from edgeformer_runtime.cli.text_input import line_blocks
-from edgeformer_runtime.cli.translating.block_output import Block, BlockOutput
+from edgeformer_runtime.cli.translating.block_output import Block, BlockOutput, Doubts
 from edgeformer_runtime.cli.translating.chosen_input import Chosen
-from edgeformer_runtime.cli.translating.doubts import Doubts
 from edgeformer_runtime.errors import ConfigError
 from edgeformer_runtime.files import atomic_file
 

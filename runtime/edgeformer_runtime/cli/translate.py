@@ -16,7 +16,13 @@ from edgeformer_runtime.cli.distributed import cluster_options, ray_files, trans
 from edgeformer_runtime.cli.output import atomic_text, print_warnings, refuse_input
 from edgeformer_runtime.cli.terminal import visible
 from edgeformer_runtime.cli.text_input import line_blocks
-from edgeformer_runtime.cli.translating.block_output import Block, BlockOutput, translated_lines, translated_texts
+from edgeformer_runtime.cli.translating.block_output import (
+    Block,
+    BlockOutput,
+    Doubts,
+    translated_lines,
+    translated_texts,
+)
 from edgeformer_runtime.cli.translating.chosen_input import (
     PACKED,
     Chosen,
@@ -25,7 +31,6 @@ from edgeformer_runtime.cli.translating.chosen_input import (
     chosen_input,
     whole_texts,
 )
-from edgeformer_runtime.cli.translating.doubts import Doubts
 from edgeformer_runtime.cli.translating.whole_texts import text_decoding, text_translator, translated_document
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.files import atomic_file

@@ -20,17 +20,17 @@ from edgeformer_runtime.text.surface import UNSPACED, Finish
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translation import TextHypothesis
 
-_ELISION = LEXICON.scripts.elision
+_ELISION = LEXICON["scripts"]["elision"]
 """An article or the like that has lost its vowel, as in French and Italian."""
 _LETTERS = rf"(?:{LETTER.pattern})+"
 WORD = re.compile(rf"[{UNSPACED}][\u0300-\u036f\ufe00-\ufe0f]*|{_ELISION}|{_LETTERS}(?:['’\-]{_LETTERS})*|\S")
 """A word or a punctuation mark."""
 Shares = NDArray[np.float64]
 """Shares of attention."""
-_CLOSING, _OPENING = LEXICON.signs.closing, LEXICON.signs.opening
+_CLOSING, _OPENING = LEXICON["signs"]["closing"], LEXICON["signs"]["opening"]
 """Signs without a space before them, and without one after them."""
-_SIGNS = _CLOSING + _OPENING + LEXICON.signs.others
-_APART = LEXICON.signs.apart
+_SIGNS = _CLOSING + _OPENING + LEXICON["signs"]["others"]
+_APART = LEXICON["signs"]["apart"]
 """Signs that French sets apart."""
 _SPACED = re.compile(rf"(?![\u0590-\u08ff\u1100-\u11ff\uac00-\ud7ff]){LETTER.pattern}")
 """A letter that is not joined to a placeholder, unlike particles of Korean and prefixes of Hebrew and Arabic."""

@@ -18,7 +18,7 @@ LETTER = re.compile(rf"(?![{UNSPACED}])\w")
 """A letter or digit of a script whose words have spaces between them."""
 ACCENTS = "".join(chr(code) for code in range(0x300, 0x3100) if unicodedata.category(chr(code))[0] == "M")
 """Accents, vowel signs and the like, which continue the word before."""
-UNREAD = re.compile(LEXICON.scripts.unread)
+UNREAD = re.compile(LEXICON["scripts"]["unread"])
 """What models are not given, since they would read letters into it: soft hyphens, word joiners, and marks of direction,
 which libraries of messages put around names and numbers."""
 _WHITE_SPACE = re.compile(r"\s")

@@ -6,113 +6,12 @@ its character classes: without possessive quantifiers, and with characters above
 
 from __future__ import annotations
 
+import json
 import re
 from importlib.resources import files
+from typing import Any
 
-import msgspec
-
-
-class HtmlNames(msgspec.Struct, frozen=True):
-    """Names of elements, separated by spaces, and of attributes."""
-
-    inline: str
-    copied: str
-    void: str
-    images: str
-    attributes: tuple[str, ...]
-    attributes_of: dict[str, tuple[str, ...]]
-    button_types: tuple[str, ...]
-    metadata: tuple[str, ...]
-
-
-class ProtectedPattern(msgspec.Struct, frozen=True):
-    """A kind of text that is not translated, with an example."""
-
-    example: str
-    pattern: str
-
-
-class ProtectedText(msgspec.Struct, frozen=True):
-    """Patterns, and ranges of characters, of what is not translated."""
-
-    patterns: tuple[ProtectedPattern, ...]
-    emoji: str
-    emoji_parts: str
-    sentence_end: str
-
-
-class SurfaceMarks(msgspec.Struct, frozen=True):
-    """Final punctuation, and repeated text."""
-
-    closing: str
-    questions: str
-    exclamations: str
-    marks: dict[str, tuple[str, str, str]]
-    copies: str
-    repeated: str
-    abbreviation: str
-
-
-class Scripts(msgspec.Struct, frozen=True):
-    """Characters with special rules in some scripts."""
-
-    unspaced: str
-    unread: str
-    elision: str
-
-
-class Signs(msgspec.Struct, frozen=True):
-    """Punctuation beside placeholders."""
-
-    closing: str
-    opening: str
-    others: str
-    apart: str
-
-
-class SentencePatterns(msgspec.Struct, frozen=True):
-    """Where sentences begin, and where long ones are split."""
-
-    marker: str
-    splits: tuple[str, ...]
-
-
-class NumberPatterns(msgspec.Struct, frozen=True):
-    """How languages write numbers."""
-
-    space: str
-    formats: tuple[tuple[str, str, str], ...]
-    words: dict[str, str]
-    ordinals: dict[str, str]
-    time: str
-    clock: str
-    phone: str
-    plain: str
-    full_hour: str
-    area: str
-    thousands: str
-    month: str
-    myriads: str
-    decade: str
-    roman: str
-    before_amount: str
-    after_amount: str
-    ordinal: str
-
-
-class Lexicon(msgspec.Struct, frozen=True):
-    """The content of the file."""
-
-    html: HtmlNames
-    protected: ProtectedText
-    surface: SurfaceMarks
-    scripts: Scripts
-    signs: Signs
-    sentences: SentencePatterns
-    numbers: NumberPatterns
-
-
-LEXICON = msgspec.json.decode(files(__package__).joinpath("lexicon.json").read_bytes(), type=Lexicon)
+LEXICON: dict[str, Any] = json.loads(files(__package__).joinpath("lexicon.json").read_bytes())
 
 
 def base_code(language: str) -> str:

@@ -29,37 +29,37 @@ from edgeformer_runtime.text.alignment import AlignedSentence, put_over
 from edgeformer_runtime.text.block import Block, Item, Span, without_items
 from edgeformer_runtime.text.lexicon import LEXICON, base_code
 
-_NUMBERS = LEXICON.numbers
-SPACE = _NUMBERS.space
+_NUMBERS = LEXICON["numbers"]
+SPACE = _NUMBERS["space"]
 """Spaces that do not end a line, inside numbers."""
-FORMATS = {code: (group, mark) for group, mark, codes in _NUMBERS.formats for code in codes.split()}
+FORMATS = {code: (group, mark) for group, mark, codes in _NUMBERS["formats"] for code in codes.split()}
 """Separator of thousands and decimal mark by language, from Unicode's CLDR."""
-TIME = re.compile(_NUMBERS.time)
+TIME = re.compile(_NUMBERS["time"])
 """A time of day, or an hour."""
-_ORDINALS = _NUMBERS.ordinals
+_ORDINALS = _NUMBERS["ordinals"]
 """What follows the digits of an ordinal number above 1."""
-_BEFORE_AMOUNT, _AFTER_AMOUNT = re.compile(_NUMBERS.before_amount), re.compile(_NUMBERS.after_amount)
-_ORDINAL = re.compile(_NUMBERS.ordinal)
+_BEFORE_AMOUNT, _AFTER_AMOUNT = re.compile(_NUMBERS["before_amount"]), re.compile(_NUMBERS["after_amount"])
+_ORDINAL = re.compile(_NUMBERS["ordinal"])
 _VALUES = {
     code: {word: str(value) for value, forms in enumerate(words.split()) for word in forms.split(",")}
-    for code, words in _NUMBERS.words.items()
+    for code, words in _NUMBERS["words"].items()
 }
 """Numbers from 0 on that style guides write in words, cardinal and ordinal; no articles, which are everywhere."""
 _NUMBER = [
-    re.compile(rf"{_NUMBERS.clock}|{_NUMBERS.phone}(?![,\d])|{_NUMBERS.plain}{thousands})*")
+    re.compile(rf"{_NUMBERS['clock']}|{_NUMBERS['phone']}(?![,\d])|{_NUMBERS['plain']}{thousands})*")
     for thousands in ("", r"| (?=\d{3}(?!\d))")
 ]
 """A number as it is written, with the letters and signs that belong to it, in languages that do not separate thousands
 with spaces, and in those that do."""
-_FULL_HOUR = re.compile(_NUMBERS.full_hour)
-_AREA = re.compile(_NUMBERS.area)
+_FULL_HOUR = re.compile(_NUMBERS["full_hour"])
+_AREA = re.compile(_NUMBERS["area"])
 """A square or cubic unit, whose figure is an exponent."""
-_THOUSANDS = [re.compile(_NUMBERS.thousands.replace("{space}", space)) for space in (SPACE, f"{SPACE} ")]
+_THOUSANDS = [re.compile(_NUMBERS["thousands"].replace("{space}", space)) for space in (SPACE, f"{SPACE} ")]
 """Groups of thousands in languages that do not separate them with spaces, and in those that do."""
-_MONTH, _MYRIADS = re.compile(_NUMBERS.month), re.compile(_NUMBERS.myriads)
-_DECADE = re.compile(_NUMBERS.decade)
+_MONTH, _MYRIADS = re.compile(_NUMBERS["month"]), re.compile(_NUMBERS["myriads"])
+_DECADE = re.compile(_NUMBERS["decade"])
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
-_ROMAN = re.compile(_NUMBERS.roman)
+_ROMAN = re.compile(_NUMBERS["roman"])
 
 
 class Number(NamedTuple):

@@ -10,25 +10,25 @@ from itertools import pairwise
 from edgeformer_runtime.text.block import Block, Item, overlapping, without_items
 from edgeformer_runtime.text.lexicon import LEXICON
 
-_EMOJI = LEXICON.protected.emoji
-FORMULA = LEXICON.protected.patterns[0].pattern
+_EMOJI = LEXICON["protected"]["emoji"]
+FORMULA = LEXICON["protected"]["patterns"][0]["pattern"]
 """``$x^2$`` and ``$$…$$``, but no prices: what is between the signs is a letter, or has a sign of mathematics."""
 _BALANCED = r"[^{}]{0,1000}+"
 for _ in range(8):  # braces inside braces
     _BALANCED = rf"(?:[^{{}}]{{1,1000}}+|\{{{_BALANCED}\}}){{0,100}}+"
 _PATTERNS = [
     # ICU's choices, `{n, plural, one {…} other {…}}`, go on to the brace that closes them.
-    rf"{each.pattern}{_BALANCED}\}}" if each.example.startswith("{n, plural") else each.pattern
-    for each in LEXICON.protected.patterns
+    rf"{each['pattern']}{_BALANCED}\}}" if each["example"].startswith("{n, plural") else each["pattern"]
+    for each in LEXICON["protected"]["patterns"]
 ]
-_PATTERNS.append(f"[{_EMOJI}][{_EMOJI}{LEXICON.protected.emoji_parts}]*")
+_PATTERNS.append(f"[{_EMOJI}][{_EMOJI}{LEXICON['protected']['emoji_parts']}]*")
 _MAX_SIGNS = 3
 """Most signs between items that belong together."""
 _PASSED = rf"\s{{1,64}}|(?<=\w)[^\Wfhw{_EMOJI}]{{1,64}}"
 """Where no pattern can match: white space, and the middle of a word that does not become a URL there."""
 # A search in vain would hold up all other threads until the end of the text. So something matches everywhere.
 _PROTECTED = re.compile(rf"{_PASSED}|(?P<kept>{'|'.join(_PATTERNS)})|(?s:.)")
-_SENTENCE_END = LEXICON.protected.sentence_end
+_SENTENCE_END = LEXICON["protected"]["sentence_end"]
 
 
 def protected_items(block: Block) -> list[Item]:

@@ -24,9 +24,9 @@ Count = Callable[[list[str]], list[int]]
 """Returns the number of tokens of each text."""
 
 _LINE = re.compile(r"[^\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
-_MARKER = re.compile(LEXICON.sentences.marker)
+_MARKER = re.compile(LEXICON["sentences"]["marker"])
 """What a line of a list, a quotation or a heading begins with."""
-_SPLITS = tuple(map(re.compile, LEXICON.sentences.splits))
+_SPLITS = tuple(map(re.compile, LEXICON["sentences"]["splits"]))
 """Where a long sentence is split, the best first: after clauses, before conjunctions, at spaces."""
 _ANY_END = re.compile(r"[.!?]\s|[。！？]")
 _INVISIBLE = re.compile(rf"[\x00\u200b]|{UNREAD.pattern}")

@@ -17,7 +17,7 @@ _MARK = (
     r"\uff0e\uff1f\uff61]"
 )
 """A mark that ends a sentence: Unicode's property Sentence_Terminal below U+10000, the ellipsis, the Tibetan shad."""
-CLOSING = LEXICON.surface.closing
+CLOSING = LEXICON["surface"]["closing"]
 """Quotation marks and brackets that may follow it."""
 _FINAL = re.compile(rf"(?<!{_MARK})(?:{_MARK}|(?<=[\u0370-\u03ff\u1f00-\u1fff])[;\u037e])+[{CLOSING}]*$")
 """Final punctuation; after a Greek letter, a semicolon is a question mark."""
@@ -26,22 +26,22 @@ _UNMARKED = re.compile(rf"[\u0e00-\u0eff][{CLOSING}]*$")
 _ELLIPSIS = re.compile(r"\.{3,}|…+")
 _MARKS = {
     code: dict(zip(".?!", marks, strict=True))
-    for codes, marks in LEXICON.surface.marks.items()
+    for codes, marks in LEXICON["surface"]["marks"].items()
     for code in codes.split()
 }
 """Period, question and exclamation mark of languages in which they differ from those of English."""
-_QUESTIONS, _EXCLAMATIONS = LEXICON.surface.questions, LEXICON.surface.exclamations
-_COPIES = re.compile(LEXICON.surface.copies, re.IGNORECASE)
+_QUESTIONS, _EXCLAMATIONS = LEXICON["surface"]["questions"], LEXICON["surface"]["exclamations"]
+_COPIES = re.compile(LEXICON["surface"]["copies"], re.IGNORECASE)
 """Text that consists of copies of the same words."""
 _SEPARATORS = re.compile(r"[\s,]+")
-_REPEATED = re.compile(LEXICON.surface.repeated, re.IGNORECASE)
+_REPEATED = re.compile(LEXICON["surface"]["repeated"], re.IGNORECASE)
 """Text without separators that consists of copies."""
-_ABBREVIATION = re.compile(LEXICON.surface.abbreviation, re.IGNORECASE)
+_ABBREVIATION = re.compile(LEXICON["surface"]["abbreviation"], re.IGNORECASE)
 _LOST = re.compile("\ufffd+")
 _SEARCHED = 2000
 """Characters at the end of a text in which copies are searched for."""
 _LETTERS = re.compile(r"[^\W\d_]+")
-UNSPACED = LEXICON.scripts.unspaced
+UNSPACED = LEXICON["scripts"]["unspaced"]
 """Scripts whose words have no space between them."""
 MIN_CAPITALS = 6
 """Text with fewer letters may be an acronym."""

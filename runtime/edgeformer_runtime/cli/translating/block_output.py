@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from edgeformer_runtime.cli.output import console, one_line
-from edgeformer_runtime.cli.translating.doubts import Doubts
+from edgeformer_runtime.cli.output import console, one_line, plural
 from edgeformer_runtime.text.surface import repaired
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from edgeformer_runtime.decoding.options import DecodeOptions
     from edgeformer_runtime.errors import InputError, StoppedError
     from edgeformer_runtime.text.options import Format, TextOptions
@@ -25,6 +26,28 @@ class Block(NamedTuple):
     first: int
     """Zero-based position of the first in the input."""
     lines: list[str]
+
+
+class Doubts(NamedTuple):
+    """Number of translated sentences, and of those with low confidence."""
+
+    sentences: int = 0
+    doubtful: int = 0
+
+    @classmethod
+    def of(cls, texts: Iterable[TextTranslation]) -> Doubts:
+        """Count the sentences of texts."""
+        translated = [each for text in texts for each in text.sentences if each.translation is not None]
+        return cls(len(translated), sum(sentence.is_doubtful for sentence in translated))
+
+    def merged(self, other: Doubts | None) -> Doubts:
+        """Return the sums of both."""
+        return self if other is None else Doubts(self.sentences + other.sentences, self.doubtful + other.doubtful)
+
+    def warnings(self, advice: str = "") -> Iterator[str]:
+        """Yield a warning if a sentence may be wrong; ``advice`` tells how to find it."""
+        if self.doubtful:
+            yield f"{self.doubtful:,} of {plural(self.sentences, 'sentence')} may be wrong{advice}."
 
 
 class BlockOutput(NamedTuple):
@@ -51,14 +74,14 @@ def translated_lines(
     translator: Translator, block: Block, *, decoding: DecodeOptions, target_prefix: str | None, as_json: bool
 ) -> BlockOutput:
     """Translate lines of one sentence each, up to the first one that cannot be translated."""
-    from edgeformer_runtime.text.results import plausible
-
     written, notes = list[str](), list[str]()
     translations = translator.translate(block.lines, decoding, target_prefix=target_prefix, on_error="return")
     for number, translation in enumerate(translations, block.first + 1):
         if translation.error is not None:
             return BlockOutput("".join(written), notes, error=translation.at(block.first).error)
         if decoding.return_alternatives:
+            from edgeformer_runtime.text.results import plausible
+
             translation = plausible(translation)
         if dropped := translation.source.truncated:
             tokens = "its last token was" if dropped == 1 else f"its last {dropped} tokens were"

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgeformer_runtime.cli.output import print_warnings
 from edgeformer_runtime.cli.text_input import standard_input
-from edgeformer_runtime.cli.translating.block_output import text_record
-from edgeformer_runtime.cli.translating.doubts import Doubts
+from edgeformer_runtime.cli.translating.block_output import Doubts, text_record
 from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ LEGACY_ENTITY = re.compile(ENTITY.pattern.replace(";", ";?"))
 """An entity in text, whose semicolon may be missing; the longest beginning that is one counts."""
 ATTRIBUTE_ENTITY = re.compile(ENTITY.pattern.replace("}", "}+").replace(";", "(?:;|(?![=a-zA-Z0-9;]))"))
 
-_IMAGES = split_names(LEXICON.html.images)
+_IMAGES = split_names(LEXICON["html"]["images"])
 """Elements that are shown between words."""
 ESCAPES: Mapping[int, str] = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 """How text is written in HTML."""

@@ -19,7 +19,7 @@ _MAX_MARK = 10
 _ATTRIBUTE = re.compile(
     r"""(?P<name>[^\s"'<>/=]+)(?:\s*=\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"'=<>`]+)))?"""
 )
-_HTML = LEXICON.html
+_HTML = LEXICON["html"]
 _STYLE_SHEETS = ("link", "style")
 """Elements whose title is the name of a style sheet."""
 _ESCAPES: dict[str, Mapping[int, str]] = {
@@ -122,9 +122,9 @@ def _tag_parts(tag: str, name: str) -> Parts:
 def _is_read(element: str, attribute: str, values: dict[str, str]) -> bool:
     """Return whether people read an attribute of an element with these attributes."""
     if attribute == "value":
-        return element == "input" and values.get("type", "").lower() in _HTML.button_types
+        return element == "input" and values.get("type", "").lower() in _HTML["button_types"]
     if attribute == "content":
-        return element == "meta" and values.get("name", values.get("property", "")).lower() in _HTML.metadata
+        return element == "meta" and values.get("name", values.get("property", "")).lower() in _HTML["metadata"]
     if attribute == "title" and element in _STYLE_SHEETS:
         return False
-    return attribute in _HTML.attributes or element in _HTML.attributes_of.get(attribute, ())
+    return attribute in _HTML["attributes"] or element in _HTML["attributes_of"].get(attribute, ())

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from edgeformer_runtime.text.lexicon import LEXICON, split_names
 
-INLINE = split_names(LEXICON.html.inline)
+INLINE = split_names(LEXICON["html"]["inline"])
 """Elements inside sentences; tags of others end a sentence."""
 BLOCKS = split_names(
     "address article aside blockquote body br button caption center col colgroup dd details dialog dir div dl dt "
@@ -18,9 +18,9 @@ BLOCKS = split_names(
     "tr ul video"
 )
 """Elements of HTML that begin a paragraph or the like."""
-VOID = split_names(LEXICON.html.void)
+VOID = split_names(LEXICON["html"]["void"])
 """Elements without an end tag."""
-COPIED = split_names(LEXICON.html.copied)
+COPIED = split_names(LEXICON["html"]["copied"])
 """Elements whose content is not translated."""
 _SECTIONS = split_names("tbody tfoot thead")
 _CLOSED_BY = {
