@@ -30,13 +30,15 @@ from edgeformer_runtime.text.block import Block, Item, Span, without_items
 from edgeformer_runtime.text.lexicon import LEXICON, base_code
 
 _NUMBERS = LEXICON["numbers"]
-SPACE = _NUMBERS["space"]
+SPACE: str = _NUMBERS["space"]
 """Spaces that do not end a line, inside numbers."""
-FORMATS = {code: (group, mark) for group, mark, codes in _NUMBERS["formats"] for code in codes.split()}
+FORMATS: dict[str, tuple[str, str]] = {
+    code: (group, mark) for group, mark, codes in _NUMBERS["formats"] for code in codes.split()
+}
 """Separator of thousands and decimal mark by language, from Unicode's CLDR."""
 TIME = re.compile(_NUMBERS["time"])
 """A time of day, or an hour."""
-_ORDINALS = _NUMBERS["ordinals"]
+_ORDINALS: dict[str, str] = _NUMBERS["ordinals"]
 """What follows the digits of an ordinal number above 1."""
 _BEFORE_AMOUNT, _AFTER_AMOUNT = re.compile(_NUMBERS["before_amount"]), re.compile(_NUMBERS["after_amount"])
 _ORDINAL = re.compile(_NUMBERS["ordinal"])

@@ -11,7 +11,7 @@ from edgeformer_runtime.text.block import Block, Item, overlapping, without_item
 from edgeformer_runtime.text.lexicon import LEXICON
 
 _EMOJI = LEXICON["protected"]["emoji"]
-FORMULA = LEXICON["protected"]["patterns"][0]["pattern"]
+FORMULA: str = LEXICON["protected"]["patterns"][0]["pattern"]
 """``$x^2$`` and ``$$…$$``, but no prices: what is between the signs is a letter, or has a sign of mathematics."""
 _BALANCED = r"[^{}]{0,1000}+"
 for _ in range(8):  # braces inside braces

@@ -17,14 +17,14 @@ _MARK = (
     r"\uff0e\uff1f\uff61]"
 )
 """A mark that ends a sentence: Unicode's property Sentence_Terminal below U+10000, the ellipsis, the Tibetan shad."""
-CLOSING = LEXICON["surface"]["closing"]
+CLOSING: str = LEXICON["surface"]["closing"]
 """Quotation marks and brackets that may follow it."""
 _FINAL = re.compile(rf"(?<!{_MARK})(?:{_MARK}|(?<=[\u0370-\u03ff\u1f00-\u1fff])[;\u037e])+[{CLOSING}]*$")
 """Final punctuation; after a Greek letter, a semicolon is a question mark."""
 _UNMARKED = re.compile(rf"[\u0e00-\u0eff][{CLOSING}]*$")
 """The end of a sentence in Thai or Lao, which write no period."""
 _ELLIPSIS = re.compile(r"\.{3,}|…+")
-_MARKS = {
+_MARKS: dict[str, dict[str, str]] = {
     code: dict(zip(".?!", marks, strict=True))
     for codes, marks in LEXICON["surface"]["marks"].items()
     for code in codes.split()
@@ -41,7 +41,7 @@ _LOST = re.compile("\ufffd+")
 _SEARCHED = 2000
 """Characters at the end of a text in which copies are searched for."""
 _LETTERS = re.compile(r"[^\W\d_]+")
-UNSPACED = LEXICON["scripts"]["unspaced"]
+UNSPACED: str = LEXICON["scripts"]["unspaced"]
 """Scripts whose words have no space between them."""
 MIN_CAPITALS = 6
 """Text with fewer letters may be an acronym."""
