@@ -13,8 +13,8 @@ import click
 from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.output import counting, refuse_folder
 from edgeformer_runtime.cli.text_input import line_blocks
-from edgeformer_runtime.cli.translating.block_output import Block, BlockOutput, Doubts
-from edgeformer_runtime.cli.translating.chosen_input import Chosen
+from edgeformer_runtime.cli.translating.block_output import BlockOutput, DoubtCounts, LineBlock
+from edgeformer_runtime.cli.translating.chosen_input import TranslationInput
 from edgeformer_runtime.errors import ConfigError
 from edgeformer_runtime.files import atomic_file
 
@@ -46,7 +46,7 @@ def uses_ray(cluster: Mapping[str, str]) -> bool:
 
 
 def ray_files(
-    chosen: Chosen, output_file: Path | None, whole: Mapping[str, Any], *, attention: bool
+    chosen: TranslationInput, output_file: Path | None, whole: Mapping[str, Any], *, attention: bool
 ) -> tuple[Path, Path]:
     """Return the file that a cluster translates, and the one that it writes.
 
@@ -64,11 +64,11 @@ def translate_file(
     translator: Translator,
     engine: dict[str, Any],
     address: str | None,
-    work: Work[Block, BlockOutput],
+    work: Work[LineBlock, BlockOutput],
     input_file: Path,
     output_file: Path,
     settings: Mapping[str, Any],
-) -> Doubts:
+) -> DoubtCounts:
     """Translate the lines of a file. What is done is kept in a folder beside the output until all is done.
 
     Args:
@@ -100,7 +100,7 @@ def translate_file(
     job = {"bundle": workers.manifest_sha256, "input": file_sha256(input_file), **settings}
     with line_blocks((), input_file) as read:
         sizes = [len(lines) for lines in read]
-    total, doubts = sum(sizes), Doubts()
+    total, doubts = sum(sizes), DoubtCounts()
     with block_folder(output_file, job) as folder, counting("lines") as progress:
         done = folder.done(len(sizes))
         count = sum(sizes[number] for number in done)
@@ -119,8 +119,10 @@ def translate_file(
     return doubts
 
 
-def _remaining(blocks: Iterable[list[str]], sizes: Sequence[int], done: Container[int]) -> Iterator[tuple[int, Block]]:
+def _remaining(
+    blocks: Iterable[list[str]], sizes: Sequence[int], done: Container[int]
+) -> Iterator[tuple[int, LineBlock]]:
     """Numbered blocks of lines without those that are done."""
     for number, (lines, end) in enumerate(zip(blocks, accumulate(sizes), strict=False)):
         if number not in done:
-            yield number, Block(end - len(lines), lines)
+            yield number, LineBlock(end - len(lines), lines)

@@ -16,7 +16,7 @@ from edgeformer_runtime.attention import Attention
 from edgeformer_runtime.decoding.session import FloatArray
 from edgeformer_runtime.text.block import LETTER, Item, Span, is_whole
 from edgeformer_runtime.text.lexicon import LEXICON, base_code
-from edgeformer_runtime.text.surface import UNSPACED, Finish
+from edgeformer_runtime.text.surface import UNSPACED, SurfaceChange
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translation import TextHypothesis
 
@@ -173,8 +173,8 @@ def aligned(
     hypothesis: TextHypothesis,
     attention: Attention | None,
     tokenizers: tuple[Tokenizer, Tokenizer],
-    finish: Finish,
-    mark: str = "",
+    change: SurfaceChange,
+    added_period: str = "",
 ) -> AlignedSentence:
     """Divide a translation into words.
 
@@ -185,8 +185,8 @@ def aligned(
         attention: its attention weights; without them, each word belongs to the source word beside it, as if
             both texts were equally long.
         tokenizers: those of source and target.
-        finish: how the translation is changed.
-        mark: the end of the text that its sentence does not have.
+        change: how the translation is changed.
+        added_period: the end of the text that its sentence does not have.
     """
     # Weights (T, S): how much each target token attends to each token of the source text, of which there are fewer than
     # spans if it was truncated. Without attention, words take the place of source tokens, and each target token
@@ -202,21 +202,21 @@ def aligned(
     # A word has the mean attention, and the geometric mean of the probabilities, of the tokens that have part of it.
     words: list[Word] = []
     offset, starts = 0, [0, *ends][: len(ends)]
-    for match in WORD.finditer(text, 0, finish.keep):
+    for match in WORD.finditer(text, 0, change.keep):
         rows = slice(bisect_right(ends, match.start()), bisect_left(starts, match.end()))
         has_tokens = rows.start < rows.stop
         shares = weights[rows].mean(0) if has_tokens else np.zeros(len(spans), np.float32)
         probability = None
         if has_tokens and hypothesis.token_scores is not None:
             probability = float(np.exp(np.mean(hypothesis.token_scores[rows])))
-        shown = finish.initial(match[0]) if not words else match[0]
-        words.append(Word(finish.capitals(shown), text[offset : match.start()], shares, probability))
+        shown = change.initial(match[0]) if not words else match[0]
+        words.append(Word(change.capitals(shown), text[offset : match.start()], shares, probability))
         offset = match.end()
     # Punctuation that the sentence gets attends to nothing; that at the end of both, to that of the source.
-    if finish.added and words:
-        added = finish.added.lstrip()
-        words.append(Word(added, finish.added[: -len(added)], np.zeros(len(spans), np.float32)))
-    own = source.removesuffix(mark)
+    if change.added and words:
+        added = change.added.lstrip()
+        words.append(Word(added, change.added[: -len(added)], np.zeros(len(spans), np.float32)))
+    own = source.removesuffix(added_period)
     if words and not words[-1].text.isalnum() and not own[-1:].isalnum():  # final punctuation attends to anything
         words[-1] = replace(words[-1], shares=np.eye(len(spans), dtype=np.float32)[-1])
     # Spans of the source in characters of its block. Tokens of the period that was added for the model are empty.
@@ -224,7 +224,7 @@ def aligned(
         (offsets[start], offsets[end - 1] + 1 if start < min(end, len(own)) else offsets[start]) for start, end in spans
     ]
     source_words = [(offsets[match.start()], offsets[match.end() - 1] + 1) for match in WORD.finditer(own)]
-    end = "" if finish.added and words else text[offset : finish.keep]
+    end = "" if change.added and words else text[offset : change.keep]
     return AlignedSentence(words, end, tokens, source_words)
 
 

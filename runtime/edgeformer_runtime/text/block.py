@@ -159,7 +159,7 @@ class Reading:
     """Whether it is in lowercase in place of capitals."""
     without: frozenset[Item] = frozenset()
     """Items that were left out."""
-    mark: str = ""
+    added_period: str = ""
     """The period that was added."""
 
 
@@ -177,7 +177,7 @@ def read(
     *,
     is_upper: bool = False,
     without: Sequence[Item] = (),
-    mark: str = "",
+    added_period: str = "",
 ) -> Reading:
     """Make what the model reads of a sentence.
 
@@ -187,7 +187,7 @@ def read(
         items: its placeholders and terms.
         is_upper: write it in lowercase.
         without: parts of it to leave out.
-        mark: a period to add.
+        added_period: a period that the sentence does not have.
     """
     start, end = span
     text = block.text[start:end]
@@ -204,14 +204,15 @@ def read(
             text, kept = _with_gaps(text, kept)
     if block.is_markup:
         text = _WHITE_SPACE.sub(" ", text)
-    mark = mark if text else ""
-    return Reading(text + mark, (*kept, *[end] * len(mark), end), is_upper, frozenset(without), mark)
+    added_period = added_period if text else ""
+    offsets = (*kept, *[end] * len(added_period), end)
+    return Reading(text + added_period, offsets, is_upper, frozenset(without), added_period)
 
 
 def read_without(block: Block, span: Span, items: Sequence[Item], old: Reading, left_out: Sequence[Item]) -> Reading:
     """What the model reads of a sentence without more of its items."""
     without = sorted([*old.without, *left_out], key=lambda item: item.start)
-    return read(block, span, items, is_upper=old.is_upper, without=without, mark=old.mark)
+    return read(block, span, items, is_upper=old.is_upper, without=without, added_period=old.added_period)
 
 
 def _with_gaps(text: str, offsets: Sequence[int]) -> tuple[str, list[int]]:

@@ -33,7 +33,7 @@ _NUMBERS = LEXICON["numbers"]
 SPACE: str = _NUMBERS["space"]
 """Spaces that do not end a line, inside numbers."""
 FORMATS: dict[str, tuple[str, str]] = {
-    code: (group, mark) for group, mark, codes in _NUMBERS["formats"] for code in codes.split()
+    code: (group, decimal) for group, decimal, codes in _NUMBERS["formats"] for code in codes.split()
 }
 """Separator of thousands and decimal mark by language, from Unicode's CLDR."""
 TIME = re.compile(_NUMBERS["time"])
@@ -74,7 +74,7 @@ class Number(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Differences:
+class NumberDifferences:
     """Groups of digits that are not the same in a sentence and its translation."""
 
     missing: Counter[str] = field(default_factory=Counter)
@@ -99,14 +99,14 @@ def numbers(text: str, language: str) -> list[Number]:
     return [Number(*match.span(), _groups(match[0], language)) for match in found]
 
 
-def differences(source: str, target: str, languages: tuple[str, str]) -> Differences:
+def differences(source: str, target: str, languages: tuple[str, str]) -> NumberDifferences:
     """Compare the numbers of a sentence with those of its translation. Without digits, a sentence has none that its
     translation could lack, and what words became is not judged."""
     if not any(map(str.isdecimal, source)):
-        return Differences()
+        return NumberDifferences()
     source, target = ascii_digits(source), ascii_digits(target)
     if bool(_MYRIADS.search(source)) != bool(_MYRIADS.search(target)):
-        return Differences()  # 1.5 million is 150万
+        return NumberDifferences()  # 1.5 million is 150万
     mine, theirs = _instead(source, languages[0]), _instead(target, languages[1])  # what is on both sides is neither
     found = []
     for is_joined in (True, False):
@@ -114,7 +114,7 @@ def differences(source: str, target: str, languages: tuple[str, str]) -> Differe
             _groups(text, code, is_joined=is_joined) for text, code in zip((source, target), languages, strict=True)
         )
         missing, surplus = own - other, other - own
-        found.append(Differences(missing - (theirs - mine), surplus - (mine - theirs)))
+        found.append(NumberDifferences(missing - (theirs - mine), surplus - (mine - theirs)))
     return min(found, key=lambda found: found.count)
 
 
@@ -198,15 +198,15 @@ def adapted(text: str, languages: tuple[str, str], *, is_amount: bool) -> str:
         return ordinal[1] + _ordinal(ordinal[1], other)
     if own not in FORMATS or other not in FORMATS:
         return text
-    (group, mark), (new_group, new_mark) = FORMATS[own], FORMATS[other]
+    (group, decimal), (new_group, new_decimal) = FORMATS[own], FORMATS[other]
     groups = f"[ {SPACE}]" if group in SPACE else re.escape(group)
-    number = re.fullmatch(rf"([-−+]?)(\d{{1,3}}(?:{groups}\d{{3}})+|\d+)(?:{re.escape(mark)}(\d+))?", text)
+    number = re.fullmatch(rf"([-−+]?)(\d{{1,3}}(?:{groups}\d{{3}})+|\d+)(?:{re.escape(decimal)}(\d+))?", text)
     if number is None:
         return text
     sign, integer, decimals = number[1], re.sub(groups, "\0", number[2]), number[3]
-    if decimals and mark == "." and "\0" not in integer and not is_amount:
+    if decimals and decimal == "." and "\0" not in integer and not is_amount:
         return text  # perhaps a version or a chapter
-    return sign + integer.replace("\0", new_group) + (new_mark + decimals if decimals else "")
+    return sign + integer.replace("\0", new_group) + (new_decimal + decimals if decimals else "")
 
 
 def _time(time: re.Match[str], text: str, language: str) -> str:

@@ -83,7 +83,7 @@ def repaired(source: str, text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Finish:
+class SurfaceChange:
     """How a translation is changed: it is cut, and something is added."""
 
     keep: int
@@ -165,9 +165,9 @@ def without_repeats(source: str, text: str, repeats: int) -> int:
     return found.start() + len(copy.rstrip())
 
 
-def finish(
-    source: str, text: str, language: str, *, is_upper: bool, match: bool, repeats: int, is_marked: bool = False
-) -> Finish:
+def surface_change(
+    source: str, text: str, language: str, *, is_upper: bool, match: bool, repeats: int, has_added_period: bool = False
+) -> SurfaceChange:
     """Decide how to change a translation so that its surface is that of its source.
 
     Args:
@@ -177,20 +177,20 @@ def finish(
         is_upper: whether the sentence is in capitals.
         match: whether the first letter and final punctuation are to be those of the source.
         repeats: number of copies of the same words at the end that are too many; 0 allows all.
-        is_marked: whether the model read a period after the sentence.
+        has_added_period: whether the model read a period after the sentence.
     """
     keep = without_repeats(source, text, repeats) if repeats else len(text)
     names = mixed_words(source) if is_upper else ()
     code = base_code(language)
     if not match or not text.strip():
-        keep = _punctuation(source, text[:keep], code, is_marked=True)[0] if is_marked else keep
-        return Finish(keep, is_upper=is_upper, names=names)
-    keep, added = _punctuation(source, text[:keep].rstrip(), code, is_marked=is_marked)
+        keep = _punctuation(source, text[:keep], code, has_added_period=True)[0] if has_added_period else keep
+        return SurfaceChange(keep, is_upper=is_upper, names=names)
+    keep, added = _punctuation(source, text[:keep].rstrip(), code, has_added_period=has_added_period)
     keep = len(text[:keep].rstrip())
-    return Finish(keep, added, is_upper, _first_letter(source, text), names)
+    return SurfaceChange(keep, added, is_upper, _first_letter(source, text), names)
 
 
-def _punctuation(source: str, text: str, code: str, *, is_marked: bool) -> tuple[int, str]:
+def _punctuation(source: str, text: str, code: str, *, has_added_period: bool) -> tuple[int, str]:
     """How many characters of a translation to keep, and the punctuation to add."""
     wanted, found = _FINAL.search(source), _FINAL.search(text)
     is_period = found is not None and len(found[0]) == 1 and _uniform(found[0]) == "."
@@ -198,7 +198,7 @@ def _punctuation(source: str, text: str, code: str, *, is_marked: bool) -> tuple
     clause = source[-1:] if source.endswith((",", ";", ":")) and not wanted else ""
     # As in "hello", which becomes "Hello?"; a sentence may have no space in some scripts.
     is_word = not re.search(rf"[\s{UNSPACED}]", source.strip())
-    is_surplus = not _UNMARKED.search(source) and (is_period or is_word or is_marked)
+    is_surplus = not _UNMARKED.search(source) and (is_period or is_word or has_added_period)
     if found and not wanted and is_surplus and not _ABBREVIATION.search(text):
         return len(text[: found.start()].rstrip()), clause
     if ellipsis and found and is_period:

@@ -257,7 +257,13 @@ class TextTranslator:
         is_upper = self._lowercased([without_items(block.text, span, placeholders) for span in spans], encoded)
         own = [[item for item in overlapping(items, *span) if _has(span, item)] for span in spans]
         readings = [
-            read(block, span, its_items, is_upper=lower, mark=self._period_after(block, span, placeholders, encoded))
+            read(
+                block,
+                span,
+                its_items,
+                is_upper=lower,
+                added_period=self._period_after(block, span, placeholders, encoded),
+            )
             for span, its_items, lower in zip(spans, own, is_upper, strict=True)
         ]
         ids = encoded.ids([reading.text for reading in readings])

@@ -9,7 +9,7 @@ import unicodedata
 import pytest
 
 from edgeformer_runtime.text.lexicon import base_code
-from edgeformer_runtime.text.surface import finish, lacks_period, repaired
+from edgeformer_runtime.text.surface import lacks_period, repaired, surface_change
 
 regex = pytest.importorskip("regex", reason="the extra `moses` is not installed")
 
@@ -18,7 +18,7 @@ LETTERS = [chr(code) for code in range(sys.maxunicode + 1) if unicodedata.catego
 
 
 def finished(source: str, text: str, language: str = "en") -> str:
-    return finish(source, text, language, is_upper=False, match=True, repeats=4).apply(text)
+    return surface_change(source, text, language, is_upper=False, match=True, repeats=4).apply(text)
 
 
 @pytest.mark.parametrize("mark", MARKS, ids=lambda mark: f"{ord(mark):04x}")

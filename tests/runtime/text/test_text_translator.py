@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from edgeformer_runtime.text.options import Format, TextOptions
-from edgeformer_runtime.text.surface import finish, repaired
+from edgeformer_runtime.text.surface import repaired, surface_change
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_manifest
@@ -218,13 +218,13 @@ def test_no_translation_has_a_replacement_character_that_its_source_does_not_hav
 def test_first_letter_and_final_punctuation_are_those_of_the_source(case: list[Any]) -> None:
     source, target, language, expected, *changes = case
     rules = {"is_upper": False, "match": True, "repeats": 4, **dict(*changes)}
-    assert finish(source, target, language, **rules).apply(target) == expected
+    assert surface_change(source, target, language, **rules).apply(target) == expected
 
 
 @pytest.mark.parametrize(("source", "target", "expected"), RULES["loops"])
 def test_loops_are_shortened_to_one_copy(source: str, target: str, expected: str) -> None:
-    assert finish(source, target, "fr", is_upper=False, match=False, repeats=4).apply(target) == expected
-    assert finish(source, target, "fr", is_upper=False, match=False, repeats=0).apply(target) == target
+    assert surface_change(source, target, "fr", is_upper=False, match=False, repeats=4).apply(target) == expected
+    assert surface_change(source, target, "fr", is_upper=False, match=False, repeats=0).apply(target) == target
 
 
 def test_a_model_that_loops_is_stopped(translator: Translator) -> None:

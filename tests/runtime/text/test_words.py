@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edgeformer_runtime.attention import Attention
 from edgeformer_runtime.text.alignment import aligned, joined
 from edgeformer_runtime.text.options import TextOptions
-from edgeformer_runtime.text.surface import Finish
+from edgeformer_runtime.text.surface import SurfaceChange
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translation import TextHypothesis
 from edgeformer_runtime.translator import Translator
@@ -48,8 +48,8 @@ def divided(
     tokenizer: Any = WordTokenizer()
     ids = tuple(map(tokenizer.id, tokens))
     hypothesis = TextHypothesis(text or tokenizer.decode(ids), tuple(tokens), ids, 0.0, True, scores)
-    finish = Finish(len(hypothesis.text), added)
-    return aligned(source, range(len(source) + 1), hypothesis, attention, (tokenizer, tokenizer), finish)
+    change = SurfaceChange(len(hypothesis.text), added)
+    return aligned(source, range(len(source) + 1), hypothesis, attention, (tokenizer, tokenizer), change)
 
 
 @pytest.mark.parametrize("added", ["!", " !"])

@@ -74,7 +74,7 @@ export interface Reading {
   /** Items that were left out. */
   without: readonly Item[];
   /** The period that was added. */
-  mark: string;
+  addedPeriod: string;
 }
 
 /** A sentence with spaces in place of items. */
@@ -92,7 +92,7 @@ export function withoutItems(text: string, [start, end]: Span, items: readonly I
  *
  * @param items its placeholders.
  * @param without parts of it to leave out.
- * @param mark a period to add.
+ * @param addedPeriod a period to add.
  */
 export function read(
   block: Block,
@@ -100,7 +100,7 @@ export function read(
   items: readonly Item[],
   isUpper: boolean,
   without: readonly Item[],
-  mark: string,
+  addedPeriod: string,
 ): Reading {
   const [start, end] = span;
   let text = block.text.slice(start, end);
@@ -118,9 +118,9 @@ export function read(
   }
   if (block.isMarkup)
     text = Array.from({ length: text.length }, (_, at) => (isSpace(text[at]!) ? " " : text[at])).join("");
-  const added = text ? mark : "";
+  const added = text ? addedPeriod : "";
   const offsets = [...kept, ...Array.from(added, () => end), end];
-  return { text: text + added, offsets, isUpper, without, mark: added };
+  return { text: text + added, offsets, isUpper, without, addedPeriod: added };
 }
 
 function range(start: number, end: number): number[] {

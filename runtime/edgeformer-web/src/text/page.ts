@@ -97,12 +97,12 @@ export function pageBlocks(root: Element): PageBlock[] {
       else {
         flush();
         found.push(...attributeBlocks(node));
-        if (!COPIED.has(nameOf(node)) && !isMarked(node)) walk(node);
+        if (!COPIED.has(nameOf(node)) && !isNotTranslated(node)) walk(node);
       }
     }
     flush();
   };
-  if (!isMarked(root)) {
+  if (!isNotTranslated(root)) {
     found.push(...attributeBlocks(root));
     walk(root);
   }
@@ -111,7 +111,7 @@ export function pageBlocks(root: Element): PageBlock[] {
 
 const isElement = (node: Node): node is Element => node.nodeType === 1;
 const nameOf = (element: Element): string => element.localName.toLowerCase();
-const isMarked = (element: Element): boolean =>
+const isNotTranslated = (element: Element): boolean =>
   element.matches("[translate=no i], .notranslate, [contenteditable]:not([contenteditable=false i])");
 const isBlockLevel = (element: Element): boolean => !INLINE.has(nameOf(element));
 const isInline = (element: Element): boolean =>
@@ -119,7 +119,7 @@ const isInline = (element: Element): boolean =>
 
 /** The attributes of an element that people read. */
 function attributeBlocks(element: Element): PageBlock[] {
-  if (isMarked(element)) return [];
+  if (isNotTranslated(element)) return [];
   const own = Object.keys(OWN_ATTRIBUTES).filter((name) => element.matches(OWN_ATTRIBUTES[name]!));
   const general = ATTRIBUTES.filter((name) => name !== "title" || !element.matches("link, style"));
   return [...general, ...own].flatMap((name) => {
@@ -214,8 +214,8 @@ class BlockBuilder {
     else {
       this.attributes.push(...attributeBlocks(node));
       const name = nameOf(node);
-      const isFootnote = isMark(node);
-      if (isFootnote || COPIED.has(name) || isMarked(node))
+      const isFootnote = isRaisedSign(node);
+      if (isFootnote || COPIED.has(name) || isNotTranslated(node))
         this.item(node, name === "sup" && isFootnote ? "" : valid(node.textContent ?? ""), parent);
       else if (VOID.has(name)) {
         this.isApart ||= IMAGES.has(name);
@@ -266,7 +266,7 @@ class BlockBuilder {
 }
 
 /** Whether an element is a footnote mark, an exponent or an index: above or below the line, and without letters. */
-function isMark(element: Element): boolean {
+function isRaisedSign(element: Element): boolean {
   const text = element.textContent ?? "";
   return ["sub", "sup"].includes(nameOf(element)) && !isBlank(text) && !hasLetters(text);
 }

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from edgeformer_runtime.translator import Translator
 
 
-class Block(NamedTuple):
+class LineBlock(NamedTuple):
     """Lines that are translated together."""
 
     first: int
@@ -28,21 +28,21 @@ class Block(NamedTuple):
     lines: list[str]
 
 
-class Doubts(NamedTuple):
+class DoubtCounts(NamedTuple):
     """Number of translated sentences, and of those with low confidence."""
 
     sentences: int = 0
     doubtful: int = 0
 
     @classmethod
-    def of(cls, texts: Iterable[TextTranslation]) -> Doubts:
+    def of(cls, texts: Iterable[TextTranslation]) -> DoubtCounts:
         """Count the sentences of texts."""
         translated = [each for text in texts for each in text.sentences if each.translation is not None]
         return cls(len(translated), sum(sentence.is_doubtful for sentence in translated))
 
-    def merged(self, other: Doubts | None) -> Doubts:
+    def merged(self, other: DoubtCounts | None) -> DoubtCounts:
         """Return the sums of both."""
-        return self if other is None else Doubts(self.sentences + other.sentences, self.doubtful + other.doubtful)
+        return self if other is None else DoubtCounts(self.sentences + other.sentences, self.doubtful + other.doubtful)
 
     def warnings(self, advice: str = "") -> Iterator[str]:
         """Yield a warning if a sentence may be wrong; ``advice`` tells how to find it."""
@@ -57,7 +57,7 @@ class BlockOutput(NamedTuple):
     """What is written for its lines."""
     notes: list[str]
     """What to tell the user."""
-    doubts: Doubts | None = None
+    doubts: DoubtCounts | None = None
     """Sentences of texts, and which of them may be wrong."""
     error: InputError | StoppedError | None = None
     """Why the line that would follow was not translated."""
@@ -71,7 +71,7 @@ class BlockOutput(NamedTuple):
 
 
 def translated_lines(
-    translator: Translator, block: Block, *, decoding: DecodeOptions, target_prefix: str | None, as_json: bool
+    translator: Translator, block: LineBlock, *, decoding: DecodeOptions, target_prefix: str | None, as_json: bool
 ) -> BlockOutput:
     """Translate lines of one sentence each, up to the first one that cannot be translated."""
     written, notes = list[str](), list[str]()
@@ -92,7 +92,7 @@ def translated_lines(
 
 def translated_texts(
     translator: Translator,
-    block: Block,
+    block: LineBlock,
     *,
     text_options: TextOptions,
     decoding: DecodeOptions,
@@ -109,7 +109,7 @@ def translated_texts(
     else:
         shown = one_line if format == "text" else str
         written = [shown(translation.text) + "\n" for translation in translations]
-    return BlockOutput("".join(written), [], Doubts.of(translations))
+    return BlockOutput("".join(written), [], DoubtCounts.of(translations))
 
 
 def _plain_lines(translation: Translation, decoding: DecodeOptions) -> str:

@@ -183,27 +183,27 @@ def _pairs(matches: Sequence[re.Match[str]], labels: frozenset[str]) -> dict[int
             brackets.pop()
 
     for match in matches:
-        text, mark = match.string, match[0]
+        text, sign = match.string, match[0]
         if match["open"] is not None:
             brackets.append(len(opened))
             opened.append(match)
         elif match["emphasis"] is not None:
             before, after = text[: match.start()][-1:], text[match.end() : match.end() + 1]
-            in_word = mark[0] == "_" and before.isalnum() and after.isalnum()
-            if before.strip() and not in_word and waiting[mark] > 0:
+            in_word = sign[0] == "_" and before.isalnum() and after.isalnum()
+            if before.strip() and not in_word and waiting[sign] > 0:
                 start = len(opened) - 1
-                while opened[start][0] != mark:
+                while opened[start][0] != sign:
                     start -= 1
-                close(start, match.start(), mark)
+                close(start, match.start(), sign)
             elif after.strip() and not in_word:
                 opened.append(match)
-                waiting[mark] += 1
+                waiting[sign] += 1
         elif brackets and (match["close"] is not None or match["end"] is not None):
             start = brackets.pop()
             own = text[opened[start].end() : match.start()]
-            label = own if mark in ("]", "][]") else mark[2:-1]
-            if mark.startswith("](") or _label(label) in labels:
-                close(start, match.start(), mark if mark.startswith("](") else f"][{label}]")
+            label = own if sign in ("]", "][]") else sign[2:-1]
+            if sign.startswith("](") or _label(label) in labels:
+                close(start, match.start(), sign if sign.startswith("](") else f"][{label}]")
     return pairs
 
 

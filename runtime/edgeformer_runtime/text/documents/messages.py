@@ -40,17 +40,17 @@ def message_parts(text: str, flags: Collection[str]) -> Piece:
         flags: flags that say what its directives are, such as ``c-format``.
     """
     parts = list(_parts(text, flags))
-    marks = [
-        (index, part, mark) for index, part in enumerate(parts) if isinstance(part, Block) for mark in _marks(part)
+    keys = [
+        (index, part, key) for index, part in enumerate(parts) if isinstance(part, Block) for key in _access_keys(part)
     ]
-    if len(marks) == 1:  # of several, none is certain
-        index, block, mark = marks[0]
-        parts[index] = _without(block, [mark])
+    if len(keys) == 1:  # of several, none is certain
+        index, block, key = keys[0]
+        parts[index] = _without(block, [key])
     return parts
 
 
-def _marks(block: Block) -> list[int]:
-    """Characters of a block that mark an access key."""
+def _access_keys(block: Block) -> list[int]:
+    """Characters of a block that stand before the letter of an access key."""
     items = sorted([*block.items, *protected_items(block)], key=lambda item: item.start)
     starts = [match.start() for match in _ACCESS_KEY.finditer(block.text)]
     return [start for start in starts if block.raw[start] in "&_" and not overlapping(items, start, start + 1)]

@@ -43,7 +43,7 @@ shown (``{\\an8}``), and stage directions in brackets; and who else speaks in th
 
 def read_subtitles(content: bytes, name: str, *, is_vtt: bool) -> Document:
     """Read a SubRip or a WebVTT file."""
-    mark, text = decoded(content, f"`{name}`")
+    byte_order_mark, text = decoded(content, f"`{name}`")
     pieces: list[list[str | Block]] = []
     spans: list[Span] = []
     times = None
@@ -56,16 +56,16 @@ def read_subtitles(content: bytes, name: str, *, is_vtt: bool) -> Document:
                 if start < end:
                     spans.append((start, end))
                     pieces.append(list(html_parts(text[start:end], entities=is_vtt, is_cue=True)))
-    return Document(pieces, lambda texts, language: (mark + _written(text, spans, texts)).encode("utf-8"))
+    return Document(pieces, lambda texts, language: (byte_order_mark + _written(text, spans, texts)).encode("utf-8"))
 
 
 def _turns(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """What each speaker says in a cue, and what stage directions say, without what marks them."""
-    for mark in _SPEAKER_CHANGE.finditer(text, start, end):
-        yield start, mark.start()
-        if mark.lastgroup:
-            yield mark.span(mark.lastgroup)
-        start = mark.end()
+    for match in _SPEAKER_CHANGE.finditer(text, start, end):
+        yield start, match.start()
+        if match.lastgroup:
+            yield match.span(match.lastgroup)
+        start = match.end()
     yield start, end
 
 

@@ -14,7 +14,7 @@ from edgeformer_runtime.text.markup.builder import ATTRIBUTE_ENTITY, ENTITY, ESC
 from edgeformer_runtime.text.markup.tokens import BLOCKS, INLINE, Token, element_ends, html_tokens
 
 _INLINE = INLINE | {"", "!"}
-_MAX_MARK = 10
+_MAX_SIGN_TOKENS = 10
 """Most tokens of a footnote mark."""
 _ATTRIBUTE = re.compile(
     r"""(?P<name>[^\s"'<>/=]+)(?:\s*=\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"'=<>`]+)))?"""
@@ -58,8 +58,8 @@ def html_parts(
     offset = index = 0
     while index < len(tokens):
         token = tokens[index]
-        is_mark = _is_mark(tokens, index, ends[index])
-        end = (ends[index] if token.is_copied or is_mark else None) or index + 1
+        is_sign = _is_raised_sign(tokens, index, ends[index])
+        end = (ends[index] if token.is_copied or is_sign else None) or index + 1
         raw = "".join([part.raw for part in tokens[index:end]])
         attributes = () if is_cue or not token.has_translation else _with_attributes(token, raw)
         inline = is_cue or token.name in INLINE or token.name == "!" or (is_message and token.name not in BLOCKS)
@@ -71,7 +71,7 @@ def html_parts(
             yield Block("", "", (offset,), (Tag(0, raw, attributes=attributes),)) if attributes else raw
         elif end > index + 1:
             content = "".join(part.raw for part in tokens[index:end] if not part.name)
-            is_unread = is_mark and token.name == "sup"  # `word1` is no word, but `H2O` is
+            is_unread = is_sign and token.name == "sup"  # `word1` is no word, but `H2O` is
             builder.item("" if is_unread else html.unescape(content), raw, offset, attributes)
         else:
             builder.tag(token, attributes)
@@ -79,9 +79,9 @@ def html_parts(
     yield from builder.block(offset)
 
 
-def _is_mark(tokens: Sequence[Token], start: int, end: int | None) -> bool:
+def _is_raised_sign(tokens: Sequence[Token], start: int, end: int | None) -> bool:
     """Whether an element is a footnote mark, an exponent or an index: above or below the line, and without letters."""
-    if tokens[start].name not in ("sub", "sup") or end is None or end - start > _MAX_MARK:
+    if tokens[start].name not in ("sub", "sup") or end is None or end - start > _MAX_SIGN_TOKENS:
         return False
     text = "".join(token.raw for token in tokens[start:end] if not token.name)
     return (
