@@ -237,7 +237,7 @@ class TextTranslator:
 
         def count(texts: list[str]) -> list[int]:
             limit.check()
-            return self._counts(encoded, [self._likely_reading(block, text) for text in texts])
+            return self._counts(block, texts, encoded)
 
         spans = sorted([*kept, *fitting_spans(block.text, worded, items, self._limit, count)])
         spans = [with_whole_items(span, items) for span in spans]
@@ -287,12 +287,15 @@ class TextTranslator:
         text = " ".join(text.split()) if block.is_markup else text
         return text + self._period if self._period and lacks_period(text) else text
 
-    def _counts(self, encoded: _EncodedTexts, texts: Sequence[str]) -> list[int]:
-        """Numbers of tokens, without the period that the model reads where only that is too much."""
-        counts = list(map(len, encoded.ids(texts)))
-        for index, (text, count) in enumerate(zip(texts, counts, strict=True)):
-            if count > self._limit and self._period and text.endswith(self._period):
-                counts[index] = len(encoded.ids([text.removesuffix(self._period)])[0])
+    def _counts(self, block: Block, texts: Sequence[str], encoded: _EncodedTexts) -> list[int]:
+        """Numbers of tokens that the model reads of sentences; no period is added where only that is too much."""
+        likely = [self._likely_reading(block, text) for text in texts]
+        counts = [len(ids) for ids in encoded.ids(likely)]
+        too_long = [
+            index for index, count in enumerate(counts) if count > self._limit and likely[index] != texts[index]
+        ]
+        for index, ids in zip(too_long, encoded.ids([texts[index] for index in too_long]), strict=True):
+            counts[index] = len(ids)
         return counts
 
     def _without_long_items(self, text: str, span: Span, items: Sequence[Item]) -> Iterator[Span]:

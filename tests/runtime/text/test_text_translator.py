@@ -129,6 +129,14 @@ class TestPeriod:
         assert join(texts.split("the dog runs."), lambda _: "le chien court.").text == "le chien court."
         assert join(texts.split("dogs etc"), lambda _: "chiens etc.").text == "chiens etc."
 
+    def test_a_sentence_with_its_own_period_is_split_if_it_is_too_long(self, needy: Translator) -> None:
+        sentence = " ".join(["dog"] * 12) + "."
+        count = len(needy.source_tokenizer.encode_batch([sentence], special_tokens=True)[0])
+        for limit, parts in ((count, 1), (count - 1, 2)):
+            plan = TextTranslator(needy, TextOptions(max_sentence_tokens=limit)).split(sentence)
+            assert len(plan.sentences) == parts
+            assert all(len(source.ids) <= limit for source in plan.sentences)
+
     def test_a_sentence_that_would_be_too_long_is_read_as_it_is(self, needy: Translator) -> None:
         sentence = " ".join(["dog"] * 12)
         count = len(needy.source_tokenizer.encode_batch([sentence], special_tokens=True)[0])
