@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
-from tests.runtime.text.attended import attended, text_translator
-from tests.runtime.text.copies import join
+from tests.runtime.text.attended import attended, join, text_translator
 
 VALUES = ["", "a dog", "a 'red' car", "The sea.&#10;Dogs &amp; cars", "&quot;dog&quot; &eacute;", "{{x}}", "12", "<b>"]
 TAGS = st.builds(

@@ -32,8 +32,7 @@ from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import Translator
 from tests.commands import error, run
-from tests.runtime.text.attended import text_translator
-from tests.runtime.text.copies import join, read_of
+from tests.runtime.text.attended import join, read_of, text_translator
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 ODT = (

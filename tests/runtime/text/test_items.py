@@ -22,8 +22,7 @@ from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.protected import joined_items, protected_items
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
-from tests.runtime.text.attended import attended, written
-from tests.runtime.text.copies import join
+from tests.runtime.text.attended import attended, join, written
 from tests.web.rules import RULES
 
 

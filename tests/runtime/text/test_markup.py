@@ -17,8 +17,7 @@ from edgeformer_runtime.text.markup import html_parts
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, without_attention
-from tests.runtime.text.attended import WordTranslator, attended
-from tests.runtime.text.copies import join, read_of
+from tests.runtime.text.attended import WordTranslator, attended, join, read_of
 
 TAG = re.compile(r"<[^<>]*>")
 MARKUP = [

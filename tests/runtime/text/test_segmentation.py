@@ -18,8 +18,7 @@ from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.segmentation import fitting_spans, sentence_spans
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
-from tests.runtime.text.attended import WordTranslator
-from tests.runtime.text.copies import join, read_of
+from tests.runtime.text.attended import WordTranslator, join, read_of
 from tests.web.rules import RULES
 
 PIECES = [

@@ -16,9 +16,8 @@ from edgeformer_runtime.text.surface import repaired, surface_change
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_manifest
-from tests.runtime.text.attended import SayingTranslator
+from tests.runtime.text.attended import SayingTranslator, join, read_of
 from tests.runtime.text.attended import text_translator as word_translator
-from tests.runtime.text.copies import join, read_of
 from tests.web.rules import RULES
 
 TEXT = "The old dog runs 350 times near the sea. The green river sings.\n\n- the machine\n- 42\n"

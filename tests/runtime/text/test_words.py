@@ -16,8 +16,7 @@ from edgeformer_runtime.text.surface import SurfaceChange
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translation import TextHypothesis
 from edgeformer_runtime.translator import Translator
-from tests.runtime.text.attended import WordTokenizer
-from tests.runtime.text.copies import join
+from tests.runtime.text.attended import WordTokenizer, join
 
 TEXTS = st.lists(
     st.sampled_from(["le", "Chien", "d'eau", "l’", "犬", " ", "  ", "\u00a0", ".", "!", ", ", "3", "IPod", "-", "«"]),
