@@ -12,7 +12,7 @@ import click
 from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.distributed import LocalWorkers, cluster_options, process_file, translate_file, uses_ray
 from edgeformer_runtime.cli.output import console, one_line, plural, refuse_input
-from edgeformer_runtime.cli.translating.block_output import Block, BlockOutput
+from edgeformer_runtime.cli.translating.block_output import BlockOutput, LineBlock
 
 if TYPE_CHECKING:
     from edgeformer_runtime.decoding.options import DecodeOptions
@@ -75,7 +75,7 @@ def distill(
         console().print(f"Wrote {out}, {plural(sum(1 for _ in file), 'pair')}.")
 
 
-def distilled(teacher: Translator, block: Block, *, decoding: DecodeOptions) -> BlockOutput:
+def distilled(teacher: Translator, block: LineBlock, *, decoding: DecodeOptions) -> BlockOutput:
     """Translate the sentences of a block; a pair for each translation that is finished and not empty."""
     sources = [line for line in dict.fromkeys(block.lines) if line.strip() and "\t" not in line]
     excluded = teacher.too_long(sources)

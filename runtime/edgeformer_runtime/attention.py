@@ -21,6 +21,9 @@ from edgeformer_runtime.source import Source
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translation import TextHypothesis, Translation
 
+MAX_FORCED_TOKENS = 512
+"""Largest batch in tokens. All rows take as many steps as the longest target of their batch, so that small batches of
+similar lengths are faster."""
 Tokenizers = tuple[Tokenizer, Tokenizer]
 """Those of the source and of the target side."""
 
@@ -95,7 +98,8 @@ def attention_weights(
         raise ValueError(f"a target has {longest} tokens, more than the model's {longest_target(session)}")
     given = len(session.special.prefix)
     results: list[FloatArray] = [np.empty((0, 0), np.float32)] * len(sources)
-    for indices in single_row_batches(session, [len(source) for source in sources], max_batch_tokens):
+    lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
+    for indices in single_row_batches(session, lengths, min(max_batch_tokens, MAX_FORCED_TOKENS)):
         # The step that produces a token is fed the preceding token, so the last token is never fed.
         batch = forced_batch([(sources[index], targets[index][:-1]) for index in indices], session.special)
         check_size(session, batch)

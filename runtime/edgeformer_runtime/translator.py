@@ -150,6 +150,8 @@ class Translator(Generic[SessionT_co]):
         Raises:
             OptionError: the model does not have a language, or needs one that is not given.
         """
+        if (source_language, target_language) == self.languages:
+            return self
         return Translator(
             self.session,
             self.source_tokenizer,

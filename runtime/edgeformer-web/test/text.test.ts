@@ -7,7 +7,7 @@ import { translatePage } from "../src/text/page.js";
 import { plainBlock, translateText } from "../src/text/plain.js";
 import { protectedItems } from "../src/text/protected.js";
 import { sentenceSpans } from "../src/text/sentences.js";
-import { finish, finished, repaired } from "../src/text/surface.js";
+import { applied, repaired, surfaceChange } from "../src/text/surface.js";
 import { type SentenceTranslator, TextTranslator } from "../src/text/translator.js";
 import { WORD } from "../src/text/words.js";
 import { MANIFEST, parseHTML, wordTokenizer } from "./models.js";
@@ -35,7 +35,7 @@ interface Rules {
     target: string,
     language: string,
     expected: string,
-    rules?: { is_upper?: boolean; match?: boolean; is_marked?: boolean },
+    rules?: { is_upper?: boolean; match?: boolean; has_added_period?: boolean },
   ][];
   loops: [source: string, target: string, expected: string][];
   placeholders: string[];
@@ -88,13 +88,18 @@ for (const [index, { format, text, sentences, expected }] of cases.entries())
 
 test("the surface of a translation is that of its source, as in Python", () => {
   for (const [source, target, language, expected, changes = {}] of rules.surface) {
-    const { is_upper: isUpper = false, match: matches = true, is_marked: isMarked = false } = changes;
-    const change = finish(source, target, language, { isUpper, matches, repeats: 4, isMarked });
-    assert.equal(finished(change, target), expected, `${source} -> ${target}`);
+    const { is_upper: isUpper = false, match: matches = true, has_added_period: hasAddedPeriod = false } = changes;
+    const change = surfaceChange(source, target, language, { isUpper, matches, repeats: 4, hasAddedPeriod });
+    assert.equal(applied(change, target), expected, `${source} -> ${target}`);
   }
   for (const [source, target, expected] of rules.loops) {
-    const change = finish(source, target, "fr", { isUpper: false, matches: false, repeats: 4, isMarked: false });
-    assert.equal(finished(change, target), expected, `${source} -> ${target}`);
+    const change = surfaceChange(source, target, "fr", {
+      isUpper: false,
+      matches: false,
+      repeats: 4,
+      hasAddedPeriod: false,
+    });
+    assert.equal(applied(change, target), expected, `${source} -> ${target}`);
   }
 });
 

@@ -14,9 +14,8 @@ import click
 from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.output import counting, refuse_folder
 from edgeformer_runtime.cli.text_input import line_blocks
-from edgeformer_runtime.cli.translating.block_output import Block, BlockOutput
-from edgeformer_runtime.cli.translating.chosen_input import Chosen
-from edgeformer_runtime.cli.translating.doubts import Doubts
+from edgeformer_runtime.cli.translating.block_output import BlockOutput, DoubtCounts, LineBlock
+from edgeformer_runtime.cli.translating.chosen_input import TranslationInput
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.errors import ConfigError
 from edgeformer_runtime.files import atomic_file
@@ -49,7 +48,7 @@ def uses_ray(cluster: Mapping[str, str]) -> bool:
 
 
 def ray_files(
-    chosen: Chosen, output_file: Path | None, whole: Mapping[str, Any], *, attention: bool
+    chosen: TranslationInput, output_file: Path | None, whole: Mapping[str, Any], *, attention: bool
 ) -> tuple[Path, Path]:
     """Return the file that a cluster translates, and the one that it writes.
 
@@ -67,11 +66,11 @@ def translate_file(
     translator: Translator,
     engine: dict[str, Any],
     address: str | None,
-    work: Work[Block, BlockOutput],
+    work: Work[LineBlock, BlockOutput],
     input_file: Path,
     output_file: Path,
     settings: Mapping[str, Any],
-) -> Doubts:
+) -> DoubtCounts:
     """Translate the lines of a file on a cluster; see :func:`process_file`.
 
     Args:
@@ -105,7 +104,7 @@ class LocalWorkers:
         return file_sha256(self.translator.bundle.path / MANIFEST_FILE)
 
     def map(
-        self, work: Work[Block, BlockOutput], blocks: Iterable[tuple[int, Block]]
+        self, work: Work[LineBlock, BlockOutput], blocks: Iterable[tuple[int, LineBlock]]
     ) -> Generator[tuple[int, BlockOutput], None, None]:
         """Yield the number and the result of each block."""
         for number, block in blocks:
@@ -114,11 +113,11 @@ class LocalWorkers:
 
 def process_file(
     workers: RayWorkers | LocalWorkers,
-    work: Work[Block, BlockOutput],
+    work: Work[LineBlock, BlockOutput],
     input_file: Path,
     output_file: Path,
     settings: Mapping[str, Any],
-) -> Doubts:
+) -> DoubtCounts:
     """Do something with the lines of a file, block by block. What is done is kept in a folder beside the output until
     all is done, so that the same command continues after an interruption.
 
@@ -145,7 +144,7 @@ def process_file(
     job = {"bundle": workers.manifest_sha256, "input": file_sha256(input_file), **settings}
     with line_blocks((), input_file) as read:
         sizes = [len(lines) for lines in read]
-    total, doubts = sum(sizes), Doubts()
+    total, doubts = sum(sizes), DoubtCounts()
     with block_folder(output_file, job) as folder, counting("lines") as progress:
         done = folder.done(len(sizes))
         count = sum(sizes[number] for number in done)
@@ -164,8 +163,10 @@ def process_file(
     return doubts
 
 
-def _remaining(blocks: Iterable[list[str]], sizes: Sequence[int], done: Container[int]) -> Iterator[tuple[int, Block]]:
+def _remaining(
+    blocks: Iterable[list[str]], sizes: Sequence[int], done: Container[int]
+) -> Iterator[tuple[int, LineBlock]]:
     """Numbered blocks of lines without those that are done."""
     for number, (lines, end) in enumerate(zip(blocks, accumulate(sizes), strict=False)):
         if number not in done:
-            yield number, Block(end - len(lines), lines)
+            yield number, LineBlock(end - len(lines), lines)

@@ -16,16 +16,21 @@ from edgeformer_runtime.cli.distributed import cluster_options, ray_files, trans
 from edgeformer_runtime.cli.output import atomic_text, print_warnings, refuse_input
 from edgeformer_runtime.cli.terminal import visible
 from edgeformer_runtime.cli.text_input import line_blocks
-from edgeformer_runtime.cli.translating.block_output import Block, BlockOutput, translated_lines, translated_texts
+from edgeformer_runtime.cli.translating.block_output import (
+    BlockOutput,
+    DoubtCounts,
+    LineBlock,
+    translated_lines,
+    translated_texts,
+)
 from edgeformer_runtime.cli.translating.chosen_input import (
     PACKED,
-    Chosen,
+    TranslationInput,
     check_options,
     check_output,
     chosen_input,
     whole_texts,
 )
-from edgeformer_runtime.cli.translating.doubts import Doubts
 from edgeformer_runtime.cli.translating.whole_texts import text_decoding, text_translator, translated_document
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.files import atomic_file
@@ -120,7 +125,7 @@ def translate(
     translator = _opened(bundle, trusted_keys, here, many=bool(chosen.file) and not on_ray)
     options.advise_kernels(translator.bundle, cluster["engine"], engine["device"])
     settings = {**search, "target_prefix": target_prefix, "json": as_json}
-    work: Work[Block, BlockOutput]
+    work: Work[LineBlock, BlockOutput]
     if whole["lines"]:
         decoding = _decoding(translator, search, target_prefix, attention=attention, as_json=as_json)
         work = partial(translated_lines, decoding=decoding, target_prefix=target_prefix, as_json=as_json)
@@ -179,8 +184,8 @@ def _decoding(
 
 
 def _write_document(
-    texts: TextTranslator, chosen: Chosen, decoding: DecodeOptions, output_file: Path | None, *, as_json: bool
-) -> Doubts:
+    texts: TextTranslator, chosen: TranslationInput, decoding: DecodeOptions, output_file: Path | None, *, as_json: bool
+) -> DoubtCounts:
     """Translate a document; return which sentences may be wrong."""
     content, doubts = translated_document(texts, chosen, decoding, as_json=as_json)
     if output_file is not None and chosen.kind in PACKED:
@@ -193,16 +198,19 @@ def _write_document(
 
 
 def _write_blocks(
-    translator: Translator, work: Work[Block, BlockOutput], blocks: Iterable[list[str]], write: Callable[[str], object]
-) -> Doubts:
+    translator: Translator,
+    work: Work[LineBlock, BlockOutput],
+    blocks: Iterable[list[str]],
+    write: Callable[[str], object],
+) -> DoubtCounts:
     """Translate lines as they arrive; return which sentences may be wrong.
 
     Raises:
         InputError: a line cannot be translated; those before it are written.
     """
-    first, doubts = 0, Doubts()
+    first, doubts = 0, DoubtCounts()
     for lines in blocks:
-        output = work(translator, Block(first, lines))
+        output = work(translator, LineBlock(first, lines))
         write(output.text)
         output.tell()
         first, doubts = first + len(lines), doubts.merged(output.doubts)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from edgeformer_runtime.text.lexicon import LEXICON
 from edgeformer_runtime.text.surface import UNSPACED, lowered
 
 Span = tuple[int, int]
@@ -17,9 +18,10 @@ LETTER = re.compile(rf"(?![{UNSPACED}])\w")
 """A letter or digit of a script whose words have spaces between them."""
 ACCENTS = "".join(chr(code) for code in range(0x300, 0x3100) if unicodedata.category(chr(code))[0] == "M")
 """Accents, vowel signs and the like, which continue the word before."""
-UNREAD = re.compile("[\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]")
+UNREAD = re.compile(LEXICON["scripts"]["unread"])
 """What models are not given, since they would read letters into it: soft hyphens, word joiners, and marks of direction,
 which libraries of messages put around names and numbers."""
+_WHITE_SPACE = re.compile(r"\s")
 Parts = tuple["str | Block", ...]
 """Text to copy and blocks to translate, in order."""
 
@@ -157,7 +159,7 @@ class Reading:
     """Whether it is in lowercase in place of capitals."""
     without: frozenset[Item] = frozenset()
     """Items that were left out."""
-    mark: str = ""
+    added_period: str = ""
     """The period that was added."""
 
 
@@ -175,7 +177,7 @@ def read(
     *,
     is_upper: bool = False,
     without: Sequence[Item] = (),
-    mark: str = "",
+    added_period: str = "",
 ) -> Reading:
     """Make what the model reads of a sentence.
 
@@ -185,7 +187,7 @@ def read(
         items: its placeholders and terms.
         is_upper: write it in lowercase.
         without: parts of it to leave out.
-        mark: a period to add.
+        added_period: a period that the sentence does not have.
     """
     start, end = span
     text = block.text[start:end]
@@ -194,21 +196,23 @@ def read(
         text = "".join(old if new.isspace() else new for old, new in zip(text, lower, strict=True))
     kept = list(range(start, end))
     if without or block.is_markup or UNREAD.search(text):
-        shown = [p for p in kept if not (overlapping(without, p, p + 1) or UNREAD.match(block.text, p))]
-        kept = _without_double_spaces(block.text, shown)
-        text = "".join(text[offset - start] for offset in kept)
+        left_out = {offset for item in without for offset in range(item.start, item.end)}
+        left_out |= {start + match.start() for match in UNREAD.finditer(text)}
+        kept = _without_double_spaces(block.text, [offset for offset in kept if offset not in left_out])
+        text = "".join([text[offset - start] for offset in kept])
         if without:
             text, kept = _with_gaps(text, kept)
     if block.is_markup:
-        text = "".join(" " if character.isspace() else character for character in text)
-    mark = mark if text else ""
-    return Reading(text + mark, (*kept, *[end] * len(mark), end), is_upper, frozenset(without), mark)
+        text = _WHITE_SPACE.sub(" ", text)
+    added_period = added_period if text else ""
+    offsets = (*kept, *[end] * len(added_period), end)
+    return Reading(text + added_period, offsets, is_upper, frozenset(without), added_period)
 
 
 def read_without(block: Block, span: Span, items: Sequence[Item], old: Reading, left_out: Sequence[Item]) -> Reading:
     """What the model reads of a sentence without more of its items."""
     without = sorted([*old.without, *left_out], key=lambda item: item.start)
-    return read(block, span, items, is_upper=old.is_upper, without=without, mark=old.mark)
+    return read(block, span, items, is_upper=old.is_upper, without=without, added_period=old.added_period)
 
 
 def _with_gaps(text: str, offsets: Sequence[int]) -> tuple[str, list[int]]:

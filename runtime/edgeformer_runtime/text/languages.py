@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 from edgeformer_runtime.errors import ConfigError, OptionError, missing_package
 from edgeformer_runtime.text.block import Block
-from edgeformer_runtime.text.numbers.formats import base_code
+from edgeformer_runtime.text.lexicon import base_code
 from edgeformer_runtime.text.protected import protected_items
 
 _READ_CHARACTERS = 4096
 """Characters of a text that are read."""
 
 
-class Detected(NamedTuple):
+class DetectedLanguage(NamedTuple):
     """A language, and how probable it is."""
 
     language: str
@@ -30,7 +30,7 @@ def can_detect_languages() -> bool:
     return find_spec("py3langid") is not None
 
 
-def detect_languages(text: str, among: Collection[str] = ()) -> list[Detected]:
+def detect_languages(text: str, among: Collection[str] = ()) -> list[DetectedLanguage]:
     """Identify the language of a text, by py3langid, which knows 97 languages.
 
     URLs, e-mail addresses and placeholders are not read.
@@ -54,13 +54,13 @@ def detect_languages(text: str, among: Collection[str] = ()) -> list[Detected]:
     identifier = _identifier()
     ranked: Sequence[tuple[str, float]] = identifier.rank(text)
     if not among:
-        return [Detected(language, float(probability)) for language, probability in ranked]
+        return [DetectedLanguage(language, float(probability)) for language, probability in ranked]
     codes = {base_code(code): code for code in among}
     kept = [(codes[language], float(probability)) for language, probability in ranked if language in codes]
     if not kept:
         raise OptionError(f"None of the languages {', '.join(sorted(among))} can be detected.")
     total = sum(probability for _, probability in kept) or 1.0
-    return [Detected(language, probability / total) for language, probability in kept]
+    return [DetectedLanguage(language, probability / total) for language, probability in kept]
 
 
 @cache

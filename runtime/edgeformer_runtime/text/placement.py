@@ -18,7 +18,7 @@ has text, and a placeholder stays in its elements:
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from operator import attrgetter
@@ -26,9 +26,8 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeformer_runtime.text.alignment import AlignedSentence, Shares, Word, best_gap, best_run, restored, spaced
 from edgeformer_runtime.text.block import LETTER, Block, Item, Span, Tag
-from edgeformer_runtime.text.items import best_gap, best_run, restored, spaced
-from edgeformer_runtime.text.words import AlignedSentence, Shares, Word
 
 _FREE, _FIXED = -1, -2
 """Owners of words that no node has, and of placeholders between the nodes."""
@@ -123,7 +122,7 @@ def with_tags(
         inner = {tag for node in wordless for tag in range(node.order + 1, block.tags[node.order].partner or 0)}
         tags = [tag for tag in tags if tag not in inner]
     sentence = spaced(sentence, block.text, span, language)
-    parts = list(_written(sentence.words, root))
+    parts = _written(sentence.words, root)
     texts = [_text(part, block) for part in parts]
     ends = [0, *accumulate(map(len, texts))]
     spans = [span for span, part in zip(pairwise(ends), parts, strict=True) if isinstance(part, Word)]
@@ -337,8 +336,9 @@ def _gains(sentence: AlignedSentence, source: str, node: _Node) -> Shares:
     return gains
 
 
-def _written(words: Sequence[Word], root: _Node) -> Iterator[_Part]:
+def _written(words: Sequence[Word], root: _Node) -> list[_Part]:
     """The words and tags in order, and the white space between them."""
+    parts = list[_Part]()
     index, is_spaced, is_apart = 0, False, False
     """The next word; whether the white space before it is written; whether there must be some."""
 
@@ -355,18 +355,17 @@ def _written(words: Sequence[Word], root: _Node) -> Iterator[_Part]:
     while waiting:
         part = waiting.pop()
         if isinstance(part, int):
-            yield space()
-            yield words[part]
+            parts += [space(), words[part]]
             index, is_spaced, is_apart = part + 1, False, False
         elif isinstance(part, tuple):
-            yield part
+            parts.append(part)
         else:
             # White space goes before what has text, so that it is outside: `a <b>word</b>`.
             if part.has_text or part.is_begun or part.after_space:
                 before = space(is_wanted=part.after_space and part.opening.is_alone)
                 is_spaced = is_spaced or bool(before)
-                yield before
-            yield part, False
+                parts.append(before)
+            parts.append((part, False))
             if part.before_space:  # that of the next word follows the tag: `word<br> next`
                 is_spaced, is_apart = False, is_apart or part.opening.is_alone
             # Then follow its children, its own words between them, and its end.
@@ -376,3 +375,4 @@ def _written(words: Sequence[Word], root: _Node) -> Iterator[_Part]:
                 inner += [*range(after, child.first), child]
                 after = child.last
             waiting += reversed([*inner, *range(after, part.last), (part, True)])
+    return parts

@@ -21,15 +21,13 @@ from typing import Any, TypeVar, cast
 from edgeformer_runtime.decoding.requests import Stop
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.source import Source
+from edgeformer_runtime.text.alignment import AlignedSentence, aligned, copied, restored
 from edgeformer_runtime.text.block import Block, Item, Reading, Span, read_without, without_items
-from edgeformer_runtime.text.items import copied, restored
-from edgeformer_runtime.text.numbers.groups import Differences, differences
-from edgeformer_runtime.text.numbers.items import corrected, number_items, target_without
+from edgeformer_runtime.text.numbers import NumberDifferences, corrected, differences, number_items, target_without
 from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.placement import with_tags
 from edgeformer_runtime.text.results import SentenceTranslation, TextTranslation, TranslatedWord
-from edgeformer_runtime.text.surface import Finish, finish, repaired
-from edgeformer_runtime.text.words import AlignedSentence, aligned
+from edgeformer_runtime.text.surface import SurfaceChange, repaired, surface_change
 from edgeformer_runtime.tokenizer import Tokenizer
 from edgeformer_runtime.translation import TextHypothesis, Translation
 
@@ -73,18 +71,18 @@ PlannedParts = tuple[str | PlannedBlock, ...]
 
 
 @dataclass(frozen=True)
-class _Outcome:
+class _JoinedSentence:
     """The translation of a sentence, and what is made of it."""
 
     planned: PlannedSentence
     reading: Reading
     translation: Translation
-    finish: Finish
+    change: SurfaceChange
     sentence: AlignedSentence | None = None
     """Its words, if something is placed among them."""
     numbers: tuple[Item, ...] = ()
     """Numbers that the model did not read, to be placed among them."""
-    wrong: Differences = field(default_factory=Differences)
+    wrong: NumberDifferences = field(default_factory=NumberDifferences)
     """Numbers that are not those of its source."""
     is_damaged: bool = False
     """Whether tokens of the translation do not make a character."""
@@ -174,7 +172,7 @@ class Plan:
         stop.check()
         return _Writer(iter(outcomes), self._options, self._languages[1]).text(self._parts)
 
-    def _outcomes(self, translations: Sequence[Translation]) -> Joining[list[_Outcome]]:
+    def _outcomes(self, translations: Sequence[Translation]) -> Joining[list[_JoinedSentence]]:
         """Translations, without placeholders where the model did not copy them."""
         # A model may change or lose a placeholder. Such a sentence is translated again, all of them in one batch,
         # from a reading without its placeholders, which are put among its words below.
@@ -191,23 +189,23 @@ class Plan:
         has_details = self._options.word_details
         return self._aligned(outcomes, lambda planned: bool(planned.items or planned.tags or has_details))
 
-    def _finished(self, planned: PlannedSentence, reading: Reading, translation: Translation) -> _Outcome:
+    def _finished(self, planned: PlannedSentence, reading: Reading, translation: Translation) -> _JoinedSentence:
         text = repaired(reading.text, translation.text)
         if is_damaged := text != translation.text:
             best = replace(translation.best, text=text)
             translation = replace(translation, hypotheses=(best, *translation.hypotheses[1:]))
-        change = finish(
-            reading.text.removesuffix(reading.mark),
+        change = surface_change(
+            reading.text.removesuffix(reading.added_period),
             translation.text,
             self._languages[1],
             is_upper=reading.is_upper,
             match=self._options.match_surface,
             repeats=self._options.max_repeats,
-            is_marked=bool(reading.mark),
+            has_added_period=bool(reading.added_period),
         )
-        return _Outcome(planned, reading, translation, change, is_damaged=is_damaged)
+        return _JoinedSentence(planned, reading, translation, change, is_damaged=is_damaged)
 
-    def _with_numbers(self, outcomes: Sequence[_Outcome]) -> Joining[list[_Outcome]]:
+    def _with_numbers(self, outcomes: Sequence[_JoinedSentence]) -> Joining[list[_JoinedSentence]]:
         """Outcomes with the numbers of their sources; what is wrong even so is noted.
 
         A number that the model changed is put in place of what it became. Where that is not certain, the sentence is
@@ -236,44 +234,44 @@ class Plan:
             chosen[index] = self._fewer_wrong(chosen[index], outcome)
         return chosen
 
-    def _checked(self, outcome: _Outcome) -> _Outcome:
+    def _checked(self, outcome: _JoinedSentence) -> _JoinedSentence:
         """The outcome, with what is wrong about its numbers."""
         planned, sentence = outcome.planned, outcome.sentence
         source = without_items(planned.block.text, planned.span, planned.items)
         if sentence is None:
-            target = outcome.finish.apply(outcome.best.text)
+            target = outcome.change.apply(outcome.best.text)
         else:
             target = target_without(sentence, planned.items)
         return replace(outcome, wrong=differences(source, target, self._languages))
 
-    def _fewer_wrong(self, old: _Outcome, new: _Outcome) -> _Outcome:
+    def _fewer_wrong(self, old: _JoinedSentence, new: _JoinedSentence) -> _JoinedSentence:
         new = self._checked(new)
         return new if new.wrong.count < old.wrong.count else old
 
-    def _number_items(self, outcome: _Outcome, *, with_sign: bool) -> list[Item]:
+    def _number_items(self, outcome: _JoinedSentence, *, with_sign: bool) -> list[Item]:
         """Items of the numbers of a sentence that are wrong in its translation."""
         planned, wrong = outcome.planned, outcome.wrong.missing or outcome.wrong.surplus
         return number_items(planned.block, planned.span, planned.items, wrong, self._languages, with_sign=with_sign)
 
     def _aligned(
-        self, outcomes: Sequence[_Outcome], is_needed: Callable[[PlannedSentence], bool] = lambda planned: True
-    ) -> list[_Outcome]:
+        self, outcomes: Sequence[_JoinedSentence], is_needed: Callable[[PlannedSentence], bool] = lambda planned: True
+    ) -> list[_JoinedSentence]:
         """Outcomes with the words of those that need them, and items among these."""
         return [
             outcome if outcome.sentence or not is_needed(outcome.planned) else self._with_words(outcome)
             for outcome in outcomes
         ]
 
-    def _with_words(self, outcome: _Outcome) -> _Outcome:
+    def _with_words(self, outcome: _JoinedSentence) -> _JoinedSentence:
         reading, planned, best = outcome.reading, outcome.planned, outcome.best
         sentence = aligned(
-            reading.text, reading.offsets, best, best.attention, self._tokenizers, outcome.finish, reading.mark
+            reading.text, reading.offsets, best, best.attention, self._tokenizers, outcome.change, reading.added_period
         )
         items = sorted([*planned.items, *outcome.numbers], key=lambda item: item.start)
         sentence = restored(sentence, items, planned.block.text, planned.span[0], reading.without)
         return replace(outcome, sentence=sentence)
 
-    def _without(self, outcome: _Outcome, items: Sequence[Item]) -> Reading:
+    def _without(self, outcome: _JoinedSentence, items: Sequence[Item]) -> Reading:
         planned, reading = outcome.planned, outcome.reading
         return read_without(planned.block, planned.span, planned.items, reading, items)
 
@@ -293,7 +291,7 @@ class Plan:
 class _Writer:
     """Writes the translated text, and notes where each sentence is."""
 
-    def __init__(self, results: Iterator[_Outcome], options: TextOptions, language: str) -> None:
+    def __init__(self, results: Iterator[_JoinedSentence], options: TextOptions, language: str) -> None:
         self._results, self._options, self._language = results, options, language
         self._written: list[str] = []
         self._length = 0
@@ -341,11 +339,13 @@ class _Writer:
         # 3. Copy what is behind the last sentence.
         self._copy(block, offset, len(block.text), tag, None)
 
-    def _translated(self, outcome: _Outcome, block: Block, attributes: Mapping[str, str]) -> tuple[TranslatedWord, ...]:
+    def _translated(
+        self, outcome: _JoinedSentence, block: Block, attributes: Mapping[str, str]
+    ) -> tuple[TranslatedWord, ...]:
         """Write a sentence with its tags, and return its words if they were requested."""
         planned, sentence = outcome.planned, outcome.sentence
         if sentence is None:
-            self._write(block.escape(outcome.finish.apply(outcome.best.text)))
+            self._write(block.escape(outcome.change.apply(outcome.best.text)))
             return ()
         shown = [replace(word, raw=attributes.get(word.raw or "", word.raw)) for word in sentence.words]
         sentence = replace(sentence, words=shown)

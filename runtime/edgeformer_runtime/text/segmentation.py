@@ -18,24 +18,20 @@ from itertools import islice
 from edgeformer_runtime.decoding.requests import Stop
 from edgeformer_runtime.errors import OptionError, missing_package
 from edgeformer_runtime.text.block import UNREAD, Item, Span, inside, overlapping
-from edgeformer_runtime.text.numbers.formats import base_code
+from edgeformer_runtime.text.lexicon import LEXICON, base_code
 
 Count = Callable[[list[str]], list[int]]
 """Returns the number of tokens of each text."""
 
 _LINE = re.compile(r"[^\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
-_MARKER = re.compile(r"\s*(?:(?:>\s?)+|(?:[-*+•‣·◦▪–—]|\(?\d{1,3}[.)]|\(?[a-z]\)|#{1,6})(?:\s+|$))")
+_MARKER = re.compile(LEXICON["sentences"]["marker"])
 """What a line of a list, a quotation or a heading begins with."""
-_CLAUSE_END = re.compile(r"[,;:،؛—–](?=\s)|[、，；：]")
-_CONJUNCTION = re.compile(
-    r"\s(?=(?:and|or|but|because|which|that|und|oder|aber|weil|dass|et|ou|mais|que|qui|car|y|o|pero|porque|e|ma|perché|"
-    r"mas|en|of|maar|omdat)\s)"
-)
-_SPACE = re.compile(r"\s")
-_NARROWS = (_CLAUSE_END, _CONJUNCTION, _SPACE)
+_SPLITS = tuple(map(re.compile, LEXICON["sentences"]["splits"]))
+"""Where a long sentence is split, the best first: after clauses, before conjunctions, at spaces."""
 _ANY_END = re.compile(r"[.!?]\s|[。！？]")
 _INVISIBLE = re.compile(rf"[\x00\u200b]|{UNREAD.pattern}")
 """Null, zero width space, and what models are not given."""
+_SPACE = re.compile(r"\s")
 MAX_SEGMENTED_CHARACTERS = 4096
 MAX_SEGMENTED_SENTENCES = 256
 """Longer lines, and those of more sentences, are divided before their sentences are found."""
@@ -175,7 +171,7 @@ def _split_offset(text: str, start: int, end: int, items: Sequence[Item]) -> int
     """Where it is best to split a sentence; ``None`` if it is a single character or item."""
     # The best kind of split that the middle half of the sentence has, as near to its middle as possible.
     middle, quarter = (start + end) // 2, (end - start) // 4
-    for pattern in _NARROWS:
+    for pattern in _SPLITS:
         offsets = [
             match.end()
             for match in pattern.finditer(text, start + quarter, end - quarter)
@@ -213,7 +209,7 @@ def segmenter() -> Callable[[str, str], list[str]]:
 
     def segment(language: str, text: str) -> list[str]:
         # The library fails on white space outside ASCII.
-        plain = "".join(" " if character.isspace() else character for character in text)
+        plain = _SPACE.sub(" ", text)
         try:
             parts = sentencex.segment(language, plain)
         except BaseException as error:

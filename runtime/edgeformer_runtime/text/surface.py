@@ -6,7 +6,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-from edgeformer_runtime.text.numbers.formats import base_code
+from edgeformer_runtime.text.lexicon import LEXICON, base_code
 
 _MARK = (
     r"[.!?\u0589\u061d-\u061f\u06d4\u0700-\u0702\u07f9\u0837\u0839\u083d\u083e\u0964\u0965\u0f0d-\u0f11\u104a\u104b"
@@ -17,35 +17,31 @@ _MARK = (
     r"\uff0e\uff1f\uff61]"
 )
 """A mark that ends a sentence: Unicode's property Sentence_Terminal below U+10000, the ellipsis, the Tibetan shad."""
-CLOSING = "\"'”’»“‘«›)\\]」』）】》〉］｣"
+CLOSING: str = LEXICON["surface"]["closing"]
 """Quotation marks and brackets that may follow it."""
 _FINAL = re.compile(rf"(?<!{_MARK})(?:{_MARK}|(?<=[\u0370-\u03ff\u1f00-\u1fff])[;\u037e])+[{CLOSING}]*$")
 """Final punctuation; after a Greek letter, a semicolon is a question mark."""
 _UNMARKED = re.compile(rf"[\u0e00-\u0eff][{CLOSING}]*$")
 """The end of a sentence in Thai or Lao, which write no period."""
 _ELLIPSIS = re.compile(r"\.{3,}|…+")
-_LANGUAGES = (
-    "am ti|።|፧|!, ar fa|.|؟|!, as bn hi ne or pa sa|।|?|!, bo|།|?|!, el|.|;|!, fr|.|\u00a0?|\u00a0!, hy|։|?|!, "
-    "ja zh|。|？|！, km|។|?|!, lo th||?|!, my|။|?|!, ur|۔|؟|!"
-)
-"""Languages whose period, question and exclamation mark differ from those of English."""
-_MARKS = {
+_MARKS: dict[str, dict[str, str]] = {
     code: dict(zip(".?!", marks, strict=True))
-    for codes, *marks in (line.split("|") for line in _LANGUAGES.split(", "))
+    for codes, marks in LEXICON["surface"]["marks"].items()
     for code in codes.split()
 }
-_QUESTIONS = "?;\u037e؟፧᥅⁇⁈⁉‽⳺⳻⸮⹔꘏꛷︖﹖？"
-_EXCLAMATIONS = "!߹᥄‼⹓︕﹗！"
-_COPIES = re.compile(r"(\w[^\n]{0,80}?)(?:[\s,]+\1){2,}[.!?,]*", re.IGNORECASE)
+"""Period, question and exclamation mark of languages in which they differ from those of English."""
+_QUESTIONS, _EXCLAMATIONS = LEXICON["surface"]["questions"], LEXICON["surface"]["exclamations"]
+_COPIES = re.compile(LEXICON["surface"]["copies"], re.IGNORECASE)
+"""Text that consists of copies of the same words."""
 _SEPARATORS = re.compile(r"[\s,]+")
-_REPEATED = re.compile(r"(.{1,80}?)\1{2,}[.!?]*", re.IGNORECASE)
+_REPEATED = re.compile(LEXICON["surface"]["repeated"], re.IGNORECASE)
 """Text without separators that consists of copies."""
-_ABBREVIATION = re.compile(r"(?:\w\.\w?|\betc|\bvs|\bNr|\bno|\bSt|\bMr|\bDr|\bCo|\bInc|\bLtd)\.$", re.IGNORECASE)
+_ABBREVIATION = re.compile(LEXICON["surface"]["abbreviation"], re.IGNORECASE)
 _LOST = re.compile("\ufffd+")
 _SEARCHED = 2000
 """Characters at the end of a text in which copies are searched for."""
 _LETTERS = re.compile(r"[^\W\d_]+")
-UNSPACED = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+UNSPACED: str = LEXICON["scripts"]["unspaced"]
 """Scripts whose words have no space between them."""
 MIN_CAPITALS = 6
 """Text with fewer letters may be an acronym."""
@@ -87,7 +83,7 @@ def repaired(source: str, text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Finish:
+class SurfaceChange:
     """How a translation is changed: it is cut, and something is added."""
 
     keep: int
@@ -131,6 +127,8 @@ def _is_mixed(word: str) -> bool:
 def in_capitals(text: str) -> bool:
     """Return whether all letters of a text but those of mixed words are capitals, and enough of them that it is not an
     acronym."""
+    if sum(map(str.isupper, text)) < MIN_CAPITALS:
+        return False
     text = _LETTERS.sub(lambda match: "" if _is_mixed(match[0]) else match[0], text)
     return text.isupper() and sum(map(str.isupper, text)) >= MIN_CAPITALS
 
@@ -167,9 +165,9 @@ def without_repeats(source: str, text: str, repeats: int) -> int:
     return found.start() + len(copy.rstrip())
 
 
-def finish(
-    source: str, text: str, language: str, *, is_upper: bool, match: bool, repeats: int, is_marked: bool = False
-) -> Finish:
+def surface_change(
+    source: str, text: str, language: str, *, is_upper: bool, match: bool, repeats: int, has_added_period: bool = False
+) -> SurfaceChange:
     """Decide how to change a translation so that its surface is that of its source.
 
     Args:
@@ -179,20 +177,20 @@ def finish(
         is_upper: whether the sentence is in capitals.
         match: whether the first letter and final punctuation are to be those of the source.
         repeats: number of copies of the same words at the end that are too many; 0 allows all.
-        is_marked: whether the model read a period after the sentence.
+        has_added_period: whether the model read a period after the sentence.
     """
     keep = without_repeats(source, text, repeats) if repeats else len(text)
     names = mixed_words(source) if is_upper else ()
     code = base_code(language)
     if not match or not text.strip():
-        keep = _punctuation(source, text[:keep], code, is_marked=True)[0] if is_marked else keep
-        return Finish(keep, is_upper=is_upper, names=names)
-    keep, added = _punctuation(source, text[:keep].rstrip(), code, is_marked=is_marked)
+        keep = _punctuation(source, text[:keep], code, has_added_period=True)[0] if has_added_period else keep
+        return SurfaceChange(keep, is_upper=is_upper, names=names)
+    keep, added = _punctuation(source, text[:keep].rstrip(), code, has_added_period=has_added_period)
     keep = len(text[:keep].rstrip())
-    return Finish(keep, added, is_upper, _first_letter(source, text), names)
+    return SurfaceChange(keep, added, is_upper, _first_letter(source, text), names)
 
 
-def _punctuation(source: str, text: str, code: str, *, is_marked: bool) -> tuple[int, str]:
+def _punctuation(source: str, text: str, code: str, *, has_added_period: bool) -> tuple[int, str]:
     """How many characters of a translation to keep, and the punctuation to add."""
     wanted, found = _FINAL.search(source), _FINAL.search(text)
     is_period = found is not None and len(found[0]) == 1 and _uniform(found[0]) == "."
@@ -200,7 +198,7 @@ def _punctuation(source: str, text: str, code: str, *, is_marked: bool) -> tuple
     clause = source[-1:] if source.endswith((",", ";", ":")) and not wanted else ""
     # As in "hello", which becomes "Hello?"; a sentence may have no space in some scripts.
     is_word = not re.search(rf"[\s{UNSPACED}]", source.strip())
-    is_surplus = not _UNMARKED.search(source) and (is_period or is_word or is_marked)
+    is_surplus = not _UNMARKED.search(source) and (is_period or is_word or has_added_period)
     if found and not wanted and is_surplus and not _ABBREVIATION.search(text):
         return len(text[: found.start()].rstrip()), clause
     if ellipsis and found and is_period:

@@ -20,7 +20,7 @@ from edgeformer_runtime.source import Source, refuse_string
 from edgeformer_runtime.target import with_ids
 from edgeformer_runtime.text.block import Block, Item, Span, overlapping, read, read_without, without_items
 from edgeformer_runtime.text.glossary import Glossary
-from edgeformer_runtime.text.markup import html_parts
+from edgeformer_runtime.text.markup.html import html_parts
 from edgeformer_runtime.text.options import Format, TextOptions
 from edgeformer_runtime.text.placement import inner_tags
 from edgeformer_runtime.text.plan import Plan, PlannedBlock, PlannedParts, PlannedSentence
@@ -237,7 +237,7 @@ class TextTranslator:
 
         def count(texts: list[str]) -> list[int]:
             limit.check()
-            return self._counts(encoded, [self._likely_reading(block, text) for text in texts])
+            return self._counts(block, texts, encoded)
 
         spans = sorted([*kept, *fitting_spans(block.text, worded, items, self._limit, count)])
         spans = [with_whole_items(span, items) for span in spans]
@@ -257,7 +257,13 @@ class TextTranslator:
         is_upper = self._lowercased([without_items(block.text, span, placeholders) for span in spans], encoded)
         own = [[item for item in overlapping(items, *span) if _has(span, item)] for span in spans]
         readings = [
-            read(block, span, its_items, is_upper=lower, mark=self._period_after(block, span, placeholders, encoded))
+            read(
+                block,
+                span,
+                its_items,
+                is_upper=lower,
+                added_period=self._period_after(block, span, placeholders, encoded),
+            )
             for span, its_items, lower in zip(spans, own, is_upper, strict=True)
         ]
         ids = encoded.ids([reading.text for reading in readings])
@@ -281,12 +287,15 @@ class TextTranslator:
         text = " ".join(text.split()) if block.is_markup else text
         return text + self._period if self._period and lacks_period(text) else text
 
-    def _counts(self, encoded: _EncodedTexts, texts: Sequence[str]) -> list[int]:
-        """Numbers of tokens, without the period that the model reads where only that is too much."""
-        counts = list(map(len, encoded.ids(texts)))
-        for index, (text, count) in enumerate(zip(texts, counts, strict=True)):
-            if count > self._limit and self._period and text.endswith(self._period):
-                counts[index] = len(encoded.ids([text.removesuffix(self._period)])[0])
+    def _counts(self, block: Block, texts: Sequence[str], encoded: _EncodedTexts) -> list[int]:
+        """Numbers of tokens that the model reads of sentences; no period is added where only that is too much."""
+        likely = [self._likely_reading(block, text) for text in texts]
+        counts = [len(ids) for ids in encoded.ids(likely)]
+        too_long = [
+            index for index, count in enumerate(counts) if count > self._limit and likely[index] != texts[index]
+        ]
+        for index, ids in zip(too_long, encoded.ids([texts[index] for index in too_long]), strict=True):
+            counts[index] = len(ids)
         return counts
 
     def _without_long_items(self, text: str, span: Span, items: Sequence[Item]) -> Iterator[Span]:

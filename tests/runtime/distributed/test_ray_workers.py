@@ -18,7 +18,7 @@ from edgeformer_runtime.cli import text_input
 from edgeformer_runtime.cli.distributed import translate_file
 from edgeformer_runtime.cli.text_input import line_blocks
 from edgeformer_runtime.cli.translate import _write_blocks, _writer
-from edgeformer_runtime.cli.translating.block_output import Block, BlockOutput
+from edgeformer_runtime.cli.translating.block_output import BlockOutput, LineBlock
 from edgeformer_runtime.distributed import ray_workers
 from edgeformer_runtime.errors import ConfigError
 from tests.commands import error, run
@@ -113,13 +113,13 @@ class InThisProcess:
     manifest_sha256 = "0"
 
     def map(
-        self, work: Callable[[object, Block], BlockOutput], blocks: Iterable[tuple[int, Block]]
+        self, work: Callable[[object, LineBlock], BlockOutput], blocks: Iterable[tuple[int, LineBlock]]
     ) -> Generator[tuple[int, BlockOutput], None, None]:
         for number, block in blocks:
             yield number, work(None, block)
 
 
-def shouted(translator: object, block: Block) -> BlockOutput:
+def shouted(translator: object, block: LineBlock) -> BlockOutput:
     return BlockOutput("".join(f"{block.first + number} {line.upper()}\n" for number, line in enumerate(block[1])), [])
 
 
@@ -155,7 +155,7 @@ class TestMemory:
     def test_what_an_interruption_left_is_done_and_nothing_twice(self, source: Path) -> None:
         seen: list[int] = []
 
-        def stop(translator: object, block: Block) -> BlockOutput:
+        def stop(translator: object, block: LineBlock) -> BlockOutput:
             if len(seen) == 5:
                 raise KeyboardInterrupt
             seen.append(block.first)
@@ -173,7 +173,7 @@ class TestMemory:
         assert source.with_name("out").read_text(encoding="utf-8") == expected
 
     def test_a_file_that_changes_meanwhile_is_refused(self, source: Path) -> None:
-        def change(translator: object, block: Block) -> BlockOutput:
+        def change(translator: object, block: LineBlock) -> BlockOutput:
             with source.open("a", encoding="utf-8") as file:
                 file.write("more\n" * 1000)
             return shouted(translator, block)

@@ -1,8 +1,9 @@
-"""A translator of words by a dictionary, with attention that says which word each comes from."""
+"""A translator of words by a dictionary, with attention that says which word each comes from; and translations that
+are what a test says."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +13,11 @@ import numpy as np
 from edgeformer_runtime.attention import Attention
 from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.source import Source
+from edgeformer_runtime.text.alignment import WORD
 from edgeformer_runtime.text.options import TextOptions
+from edgeformer_runtime.text.plan import Plan
+from edgeformer_runtime.text.results import TextTranslation
 from edgeformer_runtime.text.text_translator import TextTranslator
-from edgeformer_runtime.text.words import WORD
 from edgeformer_runtime.translation import TextHypothesis, Translation
 
 WORDS = {"a": "une", "red": "rouge", "car": "voiture", "dog": "chien", "the": "le", "runs": "court"}
@@ -139,3 +142,25 @@ def written(text: str, said: str, language: str, format: Any = "text") -> str:
     """What becomes of a text whose sentence the model translates so."""
     translator: Any = SayingTranslator(said, language)
     return TextTranslator(translator).translate([text], format=format)[0].text
+
+
+def translation(source: str, target: str) -> Translation:
+    """A translation without tokens, whose words therefore come from nowhere."""
+    return Translation(Source(source, ()), (TextHypothesis(target, (), (), 0.0, True),))
+
+
+Translate = Callable[[Sequence[Source]], Sequence[Translation]]
+
+
+def join(plan: Plan, translate: Callable[[str], str] = str, again: Translate | None = None) -> TextTranslation:
+    """Join translations made by a function; by default, copies. Another one may translate what is wanted again."""
+
+    def translated(sentences: Sequence[Source]) -> list[Translation]:
+        return [translation(sentence.text, translate(sentence.text)) for sentence in sentences]
+
+    return plan.join(translated(plan.sentences), again or translated)
+
+
+def read_of(plan: Plan) -> list[str]:
+    """What the model reads of the sentences of a text."""
+    return [sentence.text for sentence in plan.sentences]

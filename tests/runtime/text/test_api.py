@@ -6,12 +6,10 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from edgeformer_runtime import CanceledError, InputError, OptionError, TimedOutError, Translator, in_thread
-from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.text import Glossary, TextOptions, TextTranslator
 
 TEXTS = ["The old dog runs. The sea {name}.\n", "", "- The green river sings.\r\n", "42"]
@@ -118,25 +116,3 @@ def test_words_and_sentences_have_spans_on_both_sides(texts: TextTranslator) -> 
         for word in sentence.words:
             assert target[slice(*word.target_span)].strip()
             assert word.source_span is None or source[slice(*word.source_span)].strip()
-
-
-def test_objects_show_what_they_are_in_a_line(texts: TextTranslator, small_bundle: Path) -> None:
-    long = "The dog. " * 50 + "\x1b[2J\n"
-    (translation,) = texts.translator.translate(["The\x1b old dog."])
-    (result,) = texts.translate([long])
-    bundle = open_bundle(small_bundle)
-    shown = {
-        repr(translation): ("Translation('The\\x1b old dog.' → TextHypothesis('", "score=-"),
-        repr(result): ("TextTranslation('", " sentences)"),
-        repr(bundle): (f"Bundle('{small_bundle}', transformer, fp32, ", " MB)"),
-        repr(Glossary({"dog": "chien"})): ("Glossary(1 terms)",),
-    }
-    for text, parts in shown.items():
-        assert all(part in text for part in parts), text
-        assert text.isprintable()
-        assert len(text) < 300
-    with Translator.open(bundle, workers=1) as translator:
-        assert repr(translator) == f"Translator({bundle!r}, languages={translator.languages}, workers=1)"
-        assert repr(TextTranslator(translator)) == f"TextTranslator({translator!r})"
-    (failed,) = texts.translator.translate(["word " * 999], on_error="return")
-    assert "error=InputTooLongError" in repr(failed)

@@ -8,12 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeformer_runtime.text.block import Block
-from edgeformer_runtime.text.markup import html_parts
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
-from tests.runtime.text.attended import attended, text_translator
-from tests.runtime.text.copies import join
+from tests.runtime.text.attended import attended, join, text_translator
 
 VALUES = ["", "a dog", "a 'red' car", "The sea.&#10;Dogs &amp; cars", "&quot;dog&quot; &eacute;", "{{x}}", "12", "<b>"]
 TAGS = st.builds(
@@ -105,14 +102,6 @@ def test_names_order_and_number_of_attributes_stay(translator: Translator, docum
         assert [name for name, _ in new] == [name for name, _ in old]
         for (name, value), (_, translated) in zip(old, new, strict=True):
             assert translated == value or (name not in ("href", ":title") and "\"x\" 'y' & <z>" in str(translated))
-
-
-@given(document=DOCUMENTS)
-def test_the_parts_of_a_tag_are_the_tag(document: str) -> None:
-    for part in html_parts(document):
-        if isinstance(part, Block):
-            for raw, parts in part.attributes.items():
-                assert "".join(p if isinstance(p, str) else "".join(p.raw) for p in parts) == raw
 
 
 def test_attributes_with_placeholders_and_terms_are_texts_like_others(translator: Translator) -> None:

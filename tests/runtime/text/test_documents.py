@@ -32,8 +32,7 @@ from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import Translator
 from tests.commands import error, run
-from tests.runtime.text.attended import text_translator
-from tests.runtime.text.copies import join, read_of
+from tests.runtime.text.attended import join, read_of, text_translator
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 ODT = (
@@ -166,21 +165,6 @@ SRT = "7\n00:00:01,000 --> 00:00:02,000\n{}\n\n9\n00:00:03,000 --> 00:00:04,000\
 def test_blocks_and_speakers_of_a_cue_are_texts_of_their_own(text: str, expected: str, line_end: str) -> None:
     found = translated("a.srt", SRT.format(text).replace("\n", line_end)).decode()
     assert found == SRT.replace("the dog", "le chien").format(expected).replace("\n", line_end)
-
-
-@pytest.mark.parametrize(
-    "lead", ["[car] ", "TOM: ", "- ", ">> ", "(car) ", "{\\an8}", "TOM: [car] ", "[car]\n", "- TOM: "]
-)
-@pytest.mark.parametrize("suffix", [".srt", ".vtt"])
-def test_no_space_is_lost_beside_what_begins_a_line_of_a_cue(lead: str, suffix: str) -> None:
-    for line_end, rest in product(("\n", "\r\n"), ("the dog", "the\ndog", "the dog\nthe\ndog", "  the dog")):
-        content = "WEBVTT\n\n" * (suffix == ".vtt") + SRT.replace(",", ".").format(lead + rest)
-        found = translated(f"a{suffix}", content.replace("\n", line_end)).decode().replace(line_end, "\n")
-        words = found.replace("voiture", "car").replace("le", "the").replace("chien", "dog")
-        assert words.split() == content.split()
-        assert words.replace("\n", " ") == content.replace("\n", " ")
-        assert [*map(len, words.split("\n\n"))] == [*map(len, content.split("\n\n"))]
-        assert words.count("\n") == content.count("\n")
 
 
 @pytest.mark.parametrize("suffix", [".srt", ".vtt"])
@@ -583,9 +567,6 @@ class TestHostileFiles:
             read_document(element * 1_000_001, f"a.{suffix}")
         assert time.process_time() - began < 1
         assert read_document(element * 10, f"a.{suffix}")
-
-    def test_lines_of_plain_text_have_no_limit(self) -> None:
-        assert len(read_document(b"\n" * 1_000_001, "a.txt").pieces) == 1
 
     @pytest.mark.parametrize("suffix", ["docx", "odt"])
     @pytest.mark.parametrize(

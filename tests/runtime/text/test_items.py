@@ -14,17 +14,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from edgeformer_runtime.errors import DataError
+from edgeformer_runtime.text.alignment import AlignedSentence, Word, joined, restored
 from edgeformer_runtime.text.block import Block, Item
 from edgeformer_runtime.text.glossary import Glossary
-from edgeformer_runtime.text.items import restored
 from edgeformer_runtime.text.markup import html_parts
 from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.protected import joined_items, protected_items
 from edgeformer_runtime.text.text_translator import TextTranslator
-from edgeformer_runtime.text.words import AlignedSentence, Word, joined
 from edgeformer_runtime.translator import Translator
-from tests.runtime.text.attended import attended, written
-from tests.runtime.text.copies import join
+from tests.runtime.text.attended import attended, join, written
 from tests.web.rules import RULES
 
 

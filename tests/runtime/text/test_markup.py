@@ -17,8 +17,7 @@ from edgeformer_runtime.text.markup import html_parts
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, without_attention
-from tests.runtime.text.attended import WordTranslator, attended
-from tests.runtime.text.copies import join, read_of
+from tests.runtime.text.attended import WordTranslator, attended, join, read_of
 
 TAG = re.compile(r"<[^<>]*>")
 MARKUP = [
@@ -203,11 +202,6 @@ def test_words_on_both_sides_of_a_placeholder_that_the_model_does_not_read_are_t
     assert reading.text == bare
     kept = [(character, text[offset]) for character, offset in zip(reading.text, reading.offsets, strict=False)]
     assert all(character in (" ", origin) for character, origin in kept)
-
-
-def test_attributes_with_similar_names_do_not_stop_the_translation() -> None:
-    for tag in ('<p data-translate="no">', '<p data-class="notranslate">'):
-        assert attended(f"{tag}a dog</p>") == f"{tag}une chien</p>"
 
 
 def test_elements_that_are_copied_stay_in_their_sentence(text_translator: TextTranslator) -> None:

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeformer_runtime.source import Source
-from edgeformer_runtime.text.numbers.formats import FORMATS, adapted
-from edgeformer_runtime.text.numbers.groups import differences, numbers
+from edgeformer_runtime.text.numbers import FORMATS, adapted, differences, numbers
 from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translation import TextHypothesis, Translation

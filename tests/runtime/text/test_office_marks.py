@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from edgeformer_runtime.text.block import Block
-from edgeformer_runtime.text.documents.fields import read_range
 from edgeformer_runtime.text.documents.files import read_document, translate_content
-from edgeformer_runtime.text.documents.ranges import own_elements, put_in_order
 from edgeformer_runtime.text.options import TextOptions
 from edgeformer_runtime.text.text_translator import TextTranslator
 from tests.runtime.text.attended import ReversingTranslator, text_translator
@@ -237,25 +235,6 @@ class TestRanges:
         found = translated(body, reversing())
         assert_whole(found)
         assert found.count(first) == found.count(last) == 1
-
-    @given(
-        marks=st.lists(st.tuples(st.sampled_from(["Start", "End"]), st.integers(0, 2)), max_size=6, unique=True),
-        tails=st.lists(st.sampled_from(["", "a", "b"]), min_size=7, max_size=7),
-    )
-    def test_moving_ends_leaves_text_and_beginnings_where_they_are(
-        self, marks: list[tuple[str, int]], tails: list[str]
-    ) -> None:
-        written = [f'<w:bookmark{side} w:id="{number}"/>' for side, number in marks]
-        inner = "".join(map("".join, zip(tails, written, strict=False))) + tails[len(marks)]
-        root = etree.fromstring(f'<w:p xmlns:w="{W}">{inner}</w:p>')
-        shown_before = "".join(root.itertext())
-        put_in_order(own_elements(root, ()), read_range)
-        assert "".join(root.itertext()) == shown_before
-        found = [(each.tag.rpartition("bookmark")[2], int(each.get(f"{NAMESPACE}id"))) for each in root]
-        moved = {("End", number) for side, number in marks if side == "Start"} & {*marks}
-        moved = {end for end in moved if marks.index(end) < marks.index(("Start", end[1]))}
-        assert [mark for mark in found if mark not in moved] == [mark for mark in marks if mark not in moved]
-        assert all(found.index(end) == found.index(("Start", end[1])) + 1 for end in moved)
 
 
 def open_document(body: str) -> str:

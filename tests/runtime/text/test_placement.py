@@ -10,11 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edgeformer_runtime.text.block import Block, Tag
-from edgeformer_runtime.text.markup import html_parts
 from edgeformer_runtime.text.options import TextOptions
-from edgeformer_runtime.text.placement import inner_tags
-from edgeformer_runtime.text.segmentation import trimmed
 from edgeformer_runtime.text.text_translator import TextTranslator
 from tests.runtime.text.attended import ReversingTranslator, UnfaithfulTranslator, attended
 
@@ -49,29 +45,6 @@ def test_elements_are_around_the_same_words(nodes: list[Node]) -> None:
     reverse: Any = ReversingTranslator()
     texts = TextTranslator(reverse, TextOptions(match_surface=False, max_repeats=0))
     assert texts.translate([document], format="html")[0].text == reversed_document(document)
-
-
-@given(NODES, st.integers(0, 60), st.integers(0, 60))
-def test_tags_of_a_sentence_are_those_inside_it(nodes: list[Node], one: int, two: int) -> None:
-    """All tags between its words, the tags of elements that it has but is not, and all within those."""
-    (block,) = (part for part in html_parts(f"{written(nodes, iter(range(99)))}<img> x") if isinstance(part, Block))
-    one, two = (min(place, len(block.text)) for place in sorted((one, two)))
-    start, end = next(iter(trimmed(block.text, one, two)), (0, 1))
-
-    def is_whole(tag: Tag) -> bool:
-        partner = tag if tag.partner is None else block.tags[tag.partner]
-        first, last = sorted((tag.offset, partner.offset))
-        if not block.text[first:start].strip():
-            first = max(first, start)
-        if not block.text[end:last].strip():
-            last = min(last, end)
-        is_part = start <= first < last <= end and (first, last) != (start, end)
-        return is_part or (tag.parent is not None and is_whole(block.tags[tag.parent]))
-
-    def is_inner(tag: Tag) -> bool:
-        return start < tag.offset < end or is_whole(tag)
-
-    assert inner_tags(block, start, end) == {number for number, tag in enumerate(block.tags) if is_inner(tag)}
 
 
 @pytest.mark.parametrize(

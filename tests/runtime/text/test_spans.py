@@ -10,12 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeformer_runtime.text import segmentation
-from edgeformer_runtime.text.block import Item, Span, inside, overlapping
-from edgeformer_runtime.text.protected import has_words
-from edgeformer_runtime.text.segmentation import fitting_spans, joined_spans, trimmed, with_whole_items
+from edgeformer_runtime.text.block import Item, Span, inside
+from edgeformer_runtime.text.segmentation import fitting_spans, joined_spans, trimmed
 
-INVISIBLE = " \t\n\r\v\f\x1c\x85\xa0\u2028\u3000\x00\u200b\u200e\u200f\u2060\u2068\ufeff"
 PLACES = st.integers(0, 20)
 
 
@@ -33,19 +30,6 @@ ITEMS = st.builds(
 )
 
 
-@given(ITEMS, PLACES, PLACES)
-def test_items_of_a_span_are_those_with_characters_in_it(items: list[Item], start: int, end: int) -> None:
-    start, end = min(start, end), max(start, end)
-    inner = [item for item in items if item.start < end and start < item.end]
-    assert list(overlapping(items, start, end)) == inner
-    assert with_whole_items((start, end), items) == (
-        min([start, *(item.start for item in inner)]),
-        max([end, *(item.end for item in inner)]),
-    )
-    divided = [item for item in items if item.start < start < item.end]
-    assert inside(start, items) == (divided[0] if divided else None)
-
-
 @given(all_spans(), ITEMS)
 def test_sentences_are_joined_exactly_where_an_item_is_divided(spans: list[Span], items: list[Item]) -> None:
     kept = [(a, b) for (_, a), (b, _) in pairwise(spans) if inside(a, items) is None and inside(b, items) is None]
@@ -53,53 +37,6 @@ def test_sentences_are_joined_exactly_where_an_item_is_divided(spans: list[Span]
     assert [(a, b) for (_, a), (b, _) in pairwise(joined)] == kept
     assert joined[:1] == [] or (joined[0][0], joined[-1][1]) == (spans[0][0], spans[-1][1])
     assert bool(joined) == bool(spans)
-
-
-@given(st.text(f"ab{INVISIBLE}", max_size=12), PLACES, PLACES)
-def test_trimmed_spans_are_stripped_text(text: str, start: int, end: int) -> None:
-    spans = trimmed(text, min(start, len(text)), min(end, len(text)))
-    whole = text[min(start, len(text)) : min(end, len(text))]
-    assert [text[first:last] for first, last in spans] == ([whole.strip(INVISIBLE)] if whole.strip(INVISIBLE) else [])
-    assert all(start <= first and last <= end for first, last in spans)
-
-
-@given(st.text("ab1 ", max_size=20), ITEMS, PLACES, PLACES)
-def test_words_are_letters_outside_items_that_are_no_terms(text: str, items: list[Item], start: int, end: int) -> None:
-    start, end = min(start, end), min(max(start, end), len(text))
-    taken = {place for item in items if not item.is_term for place in range(item.start, item.end)}
-    letters = [place for place in range(start, end) if text[place].isalpha() and place not in taken]
-    assert has_words(text, start, end, items) == bool(letters)
-
-
-def divided(line: str, limit: str, value: int) -> list[str]:
-    """A line divided under another value of a limit; nothing is lost."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segmentation, limit, value)
-        chunks = list(segmentation._chunks(line))
-    assert "".join(chunks) == line
-    return chunks
-
-
-@given(st.text("ab. 。", max_size=60))
-def test_long_lines_are_divided_behind_sentences_or_at_spaces(line: str) -> None:
-    chunks = divided(line, "MAX_SEGMENTED_CHARACTERS", 8)
-    assert all(0 < len(chunk) <= 8 for chunk in chunks[:-1])
-    assert all(len(chunk) <= 8 for chunk in chunks[-1:])
-    place = 0
-    for chunk in chunks[:-1]:
-        part = line[place : place + 8]
-        ends = [end for end in range(1, 9) if part[end - 1] == "。" or (part[:end].endswith(". "))]
-        spaces = [end for end in range(1, 9) if part[end - 1] == " "]
-        assert len(chunk) == max(ends or spaces or [8])
-        place += len(chunk)
-
-
-@given(st.text("ab. 。", max_size=60))
-def test_lines_of_many_sentences_are_divided_behind_one(line: str) -> None:
-    chunks = divided(line, "MAX_SEGMENTED_SENTENCES", 2)
-    counts = [len(segmentation._ANY_END.findall(chunk)) for chunk in chunks]
-    assert all(count == 2 for count in counts[:-1])
-    assert all(count <= 2 for count in counts[-1:])
 
 
 def best_place(text: str, items: Sequence[Item]) -> int | None:

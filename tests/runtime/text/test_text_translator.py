@@ -10,17 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from edgeformer_runtime.text.options import Format, TextOptions
-from edgeformer_runtime.text.surface import finish, in_capitals, lowered, mixed_words, period, repaired, without_repeats
+from edgeformer_runtime.text.surface import repaired, surface_change
 from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_manifest
-from tests.runtime.text.attended import SayingTranslator
+from tests.runtime.text.attended import SayingTranslator, join, read_of
 from tests.runtime.text.attended import text_translator as word_translator
-from tests.runtime.text.copies import join, read_of
 from tests.web.rules import RULES
 
 TEXT = "The old dog runs 350 times near the sea. The green river sings.\n\n- the machine\n- 42\n"
@@ -131,6 +128,14 @@ class TestPeriod:
         assert join(texts.split("the dog runs."), lambda _: "le chien court.").text == "le chien court."
         assert join(texts.split("dogs etc"), lambda _: "chiens etc.").text == "chiens etc."
 
+    def test_a_sentence_with_its_own_period_is_split_if_it_is_too_long(self, needy: Translator) -> None:
+        sentence = " ".join(["dog"] * 12) + "."
+        count = len(needy.source_tokenizer.encode_batch([sentence], special_tokens=True)[0])
+        for limit, parts in ((count, 1), (count - 1, 2)):
+            plan = TextTranslator(needy, TextOptions(max_sentence_tokens=limit)).split(sentence)
+            assert len(plan.sentences) == parts
+            assert all(len(source.ids) <= limit for source in plan.sentences)
+
     def test_a_sentence_that_would_be_too_long_is_read_as_it_is(self, needy: Translator) -> None:
         sentence = " ".join(["dog"] * 12)
         count = len(needy.source_tokenizer.encode_batch([sentence], special_tokens=True)[0])
@@ -220,20 +225,13 @@ def test_no_translation_has_a_replacement_character_that_its_source_does_not_hav
 def test_first_letter_and_final_punctuation_are_those_of_the_source(case: list[Any]) -> None:
     source, target, language, expected, *changes = case
     rules = {"is_upper": False, "match": True, "repeats": 4, **dict(*changes)}
-    assert finish(source, target, language, **rules).apply(target) == expected
-
-
-@pytest.mark.parametrize(("language", "expected"), [("fr", "."), ("", "."), ("zh", "。"), ("hi", "।"), ("ur", "۔")])
-def test_a_period_is_that_of_the_language_in_any_country(language: str, expected: str) -> None:
-    for code in (language, f"{language}-XX", f"{language}_Xxxx_XX"):
-        assert period(code) == expected
-        assert finish("A dog.", "x", code, is_upper=False, match=True, repeats=0).apply("x") == f"X{expected}"
+    assert surface_change(source, target, language, **rules).apply(target) == expected
 
 
 @pytest.mark.parametrize(("source", "target", "expected"), RULES["loops"])
 def test_loops_are_shortened_to_one_copy(source: str, target: str, expected: str) -> None:
-    assert finish(source, target, "fr", is_upper=False, match=False, repeats=4).apply(target) == expected
-    assert finish(source, target, "fr", is_upper=False, match=False, repeats=0).apply(target) == target
+    assert surface_change(source, target, "fr", is_upper=False, match=False, repeats=4).apply(target) == expected
+    assert surface_change(source, target, "fr", is_upper=False, match=False, repeats=0).apply(target) == target
 
 
 def test_a_model_that_loops_is_stopped(translator: Translator) -> None:
@@ -244,32 +242,3 @@ def test_a_model_that_loops_is_stopped(translator: Translator) -> None:
         assert sentence.translation is not None
         ids = sentence.translation.best.ids
         assert len(ids) <= 3 * len(sentence.translation.source.ids) + 32
-
-
-@given(st.lists(st.sampled_from([*"AÉßıſİǅΣﬁ \t.3", "DOG", "iPhone", "DVDs", "McX"]), max_size=8).map("".join))
-def test_lowercase_has_as_many_characters_and_gives_the_capitals_back(text: str) -> None:
-    small = lowered(text)
-    assert (len(small), small.upper()) == (len(text), text.upper())
-    assert set(mixed_words(text)) <= set(mixed_words(small))
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("A DOG RUNS", True), ("A DOG RUNs", False), ("ABCDEF", True), ("ABCDE", False), ("iPhone ABCDEF", True)],
-)
-def test_text_in_capitals_has_no_other_letters_and_is_no_acronym(text: str, expected: bool) -> None:
-    assert in_capitals(text) == expected
-
-
-@given(
-    st.sampled_from(["the dog, ", "a, ", "xy ", "12 ", "…"]),
-    st.integers(1, 7),
-    st.integers(3, 5),
-    st.sampled_from(["", "start ", "long words before it: "]),
-)
-def test_as_many_copies_as_are_allowed_stay(copy: str, count: int, repeats: int, before: str) -> None:
-    text = before + copy * count
-    keep = without_repeats("dog", text, repeats)
-    is_cut = any(map(str.isalpha if before else str.isalnum, copy)) and count >= (repeats if before else 3)
-    assert text[:keep].rstrip(" ,") == (before + copy if is_cut else text).rstrip(" ,")
-    assert without_repeats(text, text, repeats) == len(text)

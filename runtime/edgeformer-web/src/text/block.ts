@@ -1,4 +1,5 @@
 /** A block: a paragraph, line or cell, whose sentences are translated one by one. All offsets are in UTF-16 units. */
+import lexicon from "./lexicon.json" with { type: "json" };
 import { endsWithLetter, isSpace, startsWithLetter, trimEnd, trimStart } from "./patterns.js";
 import { lowered } from "./surface.js";
 
@@ -73,7 +74,7 @@ export interface Reading {
   /** Items that were left out. */
   without: readonly Item[];
   /** The period that was added. */
-  mark: string;
+  addedPeriod: string;
 }
 
 /** A sentence with spaces in place of items. */
@@ -91,7 +92,7 @@ export function withoutItems(text: string, [start, end]: Span, items: readonly I
  *
  * @param items its placeholders.
  * @param without parts of it to leave out.
- * @param mark a period to add.
+ * @param addedPeriod a period to add.
  */
 export function read(
   block: Block,
@@ -99,7 +100,7 @@ export function read(
   items: readonly Item[],
   isUpper: boolean,
   without: readonly Item[],
-  mark: string,
+  addedPeriod: string,
 ): Reading {
   const [start, end] = span;
   let text = block.text.slice(start, end);
@@ -117,9 +118,9 @@ export function read(
   }
   if (block.isMarkup)
     text = Array.from({ length: text.length }, (_, at) => (isSpace(text[at]!) ? " " : text[at])).join("");
-  const added = text ? mark : "";
+  const added = text ? addedPeriod : "";
   const offsets = [...kept, ...Array.from(added, () => end), end];
-  return { text: text + added, offsets, isUpper, without, mark: added };
+  return { text: text + added, offsets, isUpper, without, addedPeriod: added };
 }
 
 function range(start: number, end: number): number[] {
@@ -160,6 +161,6 @@ export function trimmed(text: string, start: number, end: number): Span[] {
 }
 
 /** What models are not given: soft hyphens, marks of direction, word joiners, byte order marks. */
-const UNREAD = /[\u00ad\u061c\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]/;
+const UNREAD = new RegExp(lexicon.scripts.unread);
 /** Null, zero width space, and what models are not given. */
 const INVISIBLE = new RegExp(`[\\0\\u200b]|${UNREAD.source}`, "g");

@@ -1,5 +1,6 @@
 /** Puts placeholders where they belong in a translation. */
 import type { Item, Span } from "./block.js";
+import lexicon from "./lexicon.json" with { type: "json" };
 import {
   baseCode,
   endsAlphanumeric,
@@ -12,11 +13,9 @@ import {
 } from "./patterns.js";
 import { type AlignedSentence, joined, round, sharesOf, type Word } from "./words.js";
 
-/** Signs without a space before them, and without one after them. */
-const [CLOSING, OPENING] = [",.;:!?…)]}،؛؟、。，．：；！？）】」』》", "([{¿¡„‚（【「『《"];
-const SIGNS = `${CLOSING}${OPENING}"'“”‘’«»‹›/-–—`;
-/** Signs that French sets apart. */
-const APART = ";:!?«»‹›";
+/** Signs without a space before them, without one after them, and those that French sets apart. */
+const { closing: CLOSING, opening: OPENING, others, apart: APART } = lexicon.signs;
+const SIGNS = CLOSING + OPENING + others;
 /** Letters that may be joined to a placeholder: particles of Korean, prefixes of Hebrew and Arabic. */
 const JOINED = /^[\u0590-\u08ff\u1100-\u11ff\uac00-\ud7ff]/u;
 

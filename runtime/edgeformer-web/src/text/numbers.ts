@@ -8,6 +8,7 @@
  */
 import { type Block, type Item, type Span, withoutItems, written } from "./block.js";
 import { putOver } from "./items.js";
+import lexicon from "./lexicon.json" with { type: "json" };
 import { baseCode, escaped, python } from "./patterns.js";
 import { type AlignedSentence, round, sharesOf } from "./words.js";
 
@@ -23,59 +24,38 @@ export interface Differences {
   count: number;
 }
 
-/** Spaces that do not end a line, inside numbers. */
-const SPACE = "\u00a0\u202f\u2009";
+const SPACE = lexicon.numbers.space;
 /** Separator of thousands and decimal mark by language, from Unicode's CLDR. */
 const FORMATS = new Map(
-  [
-    [",", ".", "en he hi ja ko th zh"],
-    [".", ",", "ca da de el es gl hr id is it nl pt ro sl tr vi"],
-    ["\u00a0", ",", "bg cs et fi hu lt lv nb no pl ru sk sv uk"],
-    ["\u202f", ",", "fr"],
-  ].flatMap(([group, mark, codes]) => codes!.split(" ").map((code) => [code, [group!, mark!] as const])),
+  lexicon.numbers.formats.flatMap(([group, mark, codes]) =>
+    codes!.split(" ").map((code) => [code, [group!, mark!] as const]),
+  ),
 );
 /** Numbers from 0 on that style guides write in words, cardinal and ordinal. */
-const WORDS: Record<string, string> = {
-  de: "null eins,erste zwei,zweite drei,dritte vier,vierte fünf,fünfte sechs,sechste sieben,siebte acht,achte neun,neunte zehn,zehnte elf,elfte zwölf,zwölfte",
-  en: "zero one,first,once two,second,twice three,third four,fourth five,fifth six,sixth seven,seventh eight,eighth nine,ninth ten,tenth eleven,eleventh twelve,twelfth",
-  es: "cero uno,primer,primero,primera dos,segundo,segunda tres,tercer,tercero,tercera cuatro,cuarto,cuarta cinco,quinto,quinta seis,sexto,sexta siete,séptimo,séptima ocho,octavo,octava nueve,noveno,novena diez,décimo,décima once doce",
-  fr: "zéro premier,première deux,deuxième,second,seconde trois,troisième quatre,quatrième cinq,cinquième six,sixième sept,septième huit,huitième neuf,neuvième dix,dixième onze,onzième douze,douzième",
-  it: "zero uno,primo,prima due,secondo,seconda tre,terzo,terza quattro,quarto,quarta cinque,quinto,quinta sei,sesto,sesta sette,settimo,settima otto,ottavo,ottava nove,nono,nona dieci,decimo,decima undici dodici",
-  nl: "nul één,eerste twee,tweede drie,derde vier,vierde vijf,vijfde zes,zesde zeven,zevende acht,achtste negen,negende tien,tiende elf,elfde twaalf,twaalfde",
-  pt: "zero primeiro,primeira dois,duas,segundo,segunda três,terceiro,terceira quatro,quarto,quarta cinco,quinto,quinta seis,sexto,sexta sete,sétimo,sétima oito,oitavo,oitava nove,nono,nona dez,décimo,décima onze doze",
-};
 const VALUES = new Map(
-  Object.entries(WORDS).map(([code, words]) => [
+  Object.entries(lexicon.numbers.words).map(([code, words]) => [
     code,
     new Map(words.split(" ").flatMap((forms, value) => forms.split(",").map((form) => [form, String(value)] as const))),
   ]),
 );
 const CJK = new Map([..."〇一二三四五六七八九十"].map((numeral, value) => [numeral, String(value)]));
-const TIME = python(
-  "(?<!\\d)(?<hour>\\d{1,2})(?!\\d)(?:(?::|\\s?h\\s?)(?<minute>\\d\\d)(?!\\d))?(?:\\s?(?<half>[ap])\\.?\\s?m(?!\\w)\\.?)?",
-  "g",
-);
-const CLOCK = "\\d{1,2}(?::\\d\\d)?\\s?[ap]\\.?\\s?m\\b(?:\\.(?!\\s*$))?|\\d{1,2}\\s?h\\s?\\d\\d(?!\\d)";
-const PHONE = `\\+?(?:\\d+|\\(\\d+\\))(?:[-./ ${SPACE}](?:\\d+|\\(\\d+\\))){2,}`;
-const PLAIN = `(?:(?<!\\w)[-−+])?[A-Za-z]{0,8}\\d(?:[A-Za-z\\d]|[.,:/'’\\-–${SPACE}](?=\\d)`;
+const TIME = python(lexicon.numbers.time, "g");
+const { clock: CLOCK, phone: PHONE, plain: PLAIN } = lexicon.numbers;
 /** A number as it is written, in languages that do not separate thousands with spaces, and in those that do. */
 const NUMBER = ["", "| (?=\\d{3}(?!\\d))"].map((more) => python(`${CLOCK}|${PHONE}(?![,\\d])|${PLAIN}${more})*`, "g"));
-const THOUSANDS = [SPACE, `${SPACE} `].map((space) =>
-  python(`(?<![\\d.,])\\d{1,3}([.,'’${space}])\\d{3}(?:\\1\\d{3})*(?!\\d)`, "g"),
-);
-const FULL_HOUR = python("(?<!\\d)(\\d{1,2})(?::|\\s?h\\s?)00(?![\\d:])", "g");
-/** A square or cubic unit, whose figure is an exponent. */
-const AREA = python("(?<![^\\W\\d_])([kcdm]?m)[23](?!\\w)", "g");
-const MONTH = python("\\d{1,2}(?=\\s?[月월])", "g");
-const MYRIADS = python("\\d\\s?[万萬億亿만억]");
-const DECADE = python("(?:\\b(?:années|anni|años|anos|jaren)\\s+['’]?(\\d{2,4}))|(\\d{1,3}0)(?:['’]?s|er)\\b", "g");
+const THOUSANDS = [SPACE, `${SPACE} `].map((space) => python(lexicon.numbers.thousands.replace("{space}", space), "g"));
+const FULL_HOUR = python(lexicon.numbers.full_hour, "g");
+const AREA = python(lexicon.numbers.area, "g");
+const MONTH = python(lexicon.numbers.month, "g");
+const MYRIADS = python(lexicon.numbers.myriads);
+const DECADE = python(lexicon.numbers.decade, "g");
 const WORD = python("[^\\W\\d_]+(?:-[^\\W\\d_]+)*", "g");
-const ROMAN = python("(?<!\\w)(?:[IVX]{2,6}|V|X)(?=(?:e|er|ème|°|º)?(?!\\w))", "g");
-const BEFORE_AMOUNT = python("[$€£¥₹]\\s?$");
-const AFTER_AMOUNT = python("^\\s?[%‰°$€£¥₹]");
-const ORDINAL = /^(\d+)(?:st|nd|rd|th|er|re|e|ème|[.]?[ºª])$/;
+const ROMAN = python(lexicon.numbers.roman, "g");
+const BEFORE_AMOUNT = python(lexicon.numbers.before_amount);
+const AFTER_AMOUNT = python(`^${lexicon.numbers.after_amount}`);
+const ORDINAL = python(`^${lexicon.numbers.ordinal}$`);
 /** What follows the digits of an ordinal number above 1. */
-const ORDINALS: Record<string, string> = { de: ".", es: ".º", fr: "e", it: "º", nl: "e", pt: "º" };
+const ORDINALS: Record<string, string> = lexicon.numbers.ordinals;
 
 /** Text with the digits of ASCII in place of those of other scripts, but for those of two UTF-16 units. */
 function asciiDigits(text: string): string {

@@ -9,37 +9,24 @@
  */
 import type { CallOptions, Translator } from "../decoding/translation.js";
 import type { Block, Item, Piece, Tag } from "./block.js";
+import lexicon from "./lexicon.json" with { type: "json" };
 import { endsWithLetter, hasLetters, isBlank, startsWithLetter } from "./patterns.js";
 import type { TextOptions } from "./translator.js";
 
 const names = (text: string): ReadonlySet<string> => new Set(text.split(" "));
+const { inline, copied, images, attributes: ATTRIBUTES, attributes_of, button_types, metadata } = lexicon.html;
 /** Elements inside sentences; others end a sentence. */
-const INLINE = names(
-  "a abbr acronym b bdi bdo big cite code data del dfn em font g i img ins kbd label mark math nobr output q rp rt ruby " +
-    "s samp small span strike strong sub sup svg time tt u var wbr x",
-);
+const INLINE = names(inline);
 /** Elements whose content is not translated. */
-const COPIED = names("code kbd math pre samp script style svg template textarea tt var");
+const COPIED = names(copied);
 /** Elements without content, and those of them that are shown between words. */
-const VOID = names("area base br col embed hr img input link meta param source track wbr x");
-const IMAGES = names("embed img input");
-/** Attributes that people read: of any element, and of certain ones. */
-const ATTRIBUTES = [
-  "title",
-  "aria-label",
-  "aria-description",
-  "aria-placeholder",
-  "aria-roledescription",
-  "aria-valuetext",
-];
+const VOID = names(lexicon.html.void);
+const IMAGES = names(images);
+/** Attributes that people read: of any element, and of those that selectors find. */
 const OWN_ATTRIBUTES: Record<string, string> = {
-  alt: "area, img, input",
-  label: "optgroup, option, track",
-  placeholder: "input, textarea",
-  value: "input[type=button i], input[type=reset i], input[type=submit i]",
-  content:
-    "meta[name=description i], meta[property='og:description' i], meta[property='og:title' i], " +
-    "meta[name='twitter:description' i], meta[name='twitter:title' i]",
+  ...Object.fromEntries(Object.entries(attributes_of).map(([name, elements]) => [name, elements.join()])),
+  value: button_types.map((type) => `input[type=${type} i]`).join(),
+  content: metadata.map((name) => `meta[name='${name}' i], meta[property='${name}' i]`).join(),
 };
 const RIGHT_TO_LEFT = /^(?:ar|ckb|dv|fa|he|iw|ps|sd|ug|ur|yi)\b/;
 /** Characters that are translated at a time. */
@@ -110,12 +97,12 @@ export function pageBlocks(root: Element): PageBlock[] {
       else {
         flush();
         found.push(...attributeBlocks(node));
-        if (!COPIED.has(nameOf(node)) && !isMarked(node)) walk(node);
+        if (!COPIED.has(nameOf(node)) && !isNotTranslated(node)) walk(node);
       }
     }
     flush();
   };
-  if (!isMarked(root)) {
+  if (!isNotTranslated(root)) {
     found.push(...attributeBlocks(root));
     walk(root);
   }
@@ -124,7 +111,7 @@ export function pageBlocks(root: Element): PageBlock[] {
 
 const isElement = (node: Node): node is Element => node.nodeType === 1;
 const nameOf = (element: Element): string => element.localName.toLowerCase();
-const isMarked = (element: Element): boolean =>
+const isNotTranslated = (element: Element): boolean =>
   element.matches("[translate=no i], .notranslate, [contenteditable]:not([contenteditable=false i])");
 const isBlockLevel = (element: Element): boolean => !INLINE.has(nameOf(element));
 const isInline = (element: Element): boolean =>
@@ -132,9 +119,9 @@ const isInline = (element: Element): boolean =>
 
 /** The attributes of an element that people read. */
 function attributeBlocks(element: Element): PageBlock[] {
-  if (isMarked(element)) return [];
+  if (isNotTranslated(element)) return [];
   const own = Object.keys(OWN_ATTRIBUTES).filter((name) => element.matches(OWN_ATTRIBUTES[name]!));
-  const general = element.matches("link, style") ? ATTRIBUTES.slice(1) : ATTRIBUTES;
+  const general = ATTRIBUTES.filter((name) => name !== "title" || !element.matches("link, style"));
   return [...general, ...own].flatMap((name) => {
     const text = element.getAttribute(name) ?? "";
     if (!hasLetters(text)) return [];
@@ -227,8 +214,8 @@ class BlockBuilder {
     else {
       this.attributes.push(...attributeBlocks(node));
       const name = nameOf(node);
-      const isFootnote = isMark(node);
-      if (isFootnote || COPIED.has(name) || isMarked(node))
+      const isFootnote = isRaisedSign(node);
+      if (isFootnote || COPIED.has(name) || isNotTranslated(node))
         this.item(node, name === "sup" && isFootnote ? "" : valid(node.textContent ?? ""), parent);
       else if (VOID.has(name)) {
         this.isApart ||= IMAGES.has(name);
@@ -279,7 +266,7 @@ class BlockBuilder {
 }
 
 /** Whether an element is a footnote mark, an exponent or an index: above or below the line, and without letters. */
-function isMark(element: Element): boolean {
+function isRaisedSign(element: Element): boolean {
   const text = element.textContent ?? "";
   return ["sub", "sup"].includes(nameOf(element)) && !isBlank(text) && !hasLetters(text);
 }

@@ -1,4 +1,5 @@
 /** Python's character classes, by which both implementations read text in the same way. */
+import lexicon from "./lexicon.json" with { type: "json" };
 
 const WORD_CLASS = "\\p{L}\\p{N}_";
 const SPACE_CLASS = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";
@@ -20,7 +21,7 @@ const LETTERS: Record<string, string> = {
 
 /** A regular expression whose `\w`, `\d`, `\s` and `\b` are those of Python. */
 export function python(source: string, flags = ""): RegExp {
-  const translated = source.replace(/\[(?:\\.|[^\]\\])*\]|\\([wWdsSb])/g, (part, alone) => {
+  const translated = source.replaceAll("(?P<", "(?<").replace(/\[(?:\\.|[^\]\\])*\]|\\([wWdsSb])/g, (part, alone) => {
     if (alone) return ALONE[alone]!;
     return LETTERS[part] ?? part.replace(/\\([wds])/g, (_, name) => IN_CLASS[name]!);
   });
@@ -28,8 +29,7 @@ export function python(source: string, flags = ""): RegExp {
 }
 
 /** Scripts whose words have no space between them. */
-export const UNSPACED =
-  "\\u0e00-\\u0eff\\u1000-\\u109f\\u1780-\\u17ff\\u3040-\\u30ff\\u3400-\\u9fff\\uf900-\\ufaff\\u{20000}-\\u{3ffff}";
+export const UNSPACED = lexicon.scripts.unspaced;
 /** A letter or digit of a script whose words have spaces between them. */
 export const LETTER = `(?![${UNSPACED}])\\w`;
 const LETTER_FIRST = python(`^${LETTER}`);

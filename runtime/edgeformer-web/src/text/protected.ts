@@ -1,47 +1,14 @@
 /** What is not translated: URLs, addresses, mentions, hashtags, placeholders, emoji, and text without words. */
 import { type Block, type Item, overlapping, type Span, withoutItems } from "./block.js";
+import lexicon from "./lexicon.json" with { type: "json" };
 import { hasLetters, python } from "./patterns.js";
 
-const EMOJI = "©®\\u2122\\u2190-\\u21ff\\u2300-\\u27bf\\u2b00-\\u2bff\\u{1f000}-\\u{1faff}";
-/** Selectors, joiners, tags. */
-const EMOJI_PARTS = "\\ufe0f\\u200d\\u20e3\\u{e0020}-\\u{e007f}";
-/** `$x^2$` and `$$…$$`, but no prices: what is between the signs is a letter, or has a sign of mathematics. */
-const FORMULA =
-  "(?<![\\w$\\\\])(?:\\$\\$[^$]{1,1000}\\$\\$" +
-  "|\\$(?=[^\\s$])(?=[^$\\n]?\\$|[^$\\n]{0,200}[\\\\^_=<>{}+*/])[^$\\n]{1,200}(?<!\\s)\\$)(?![\\w$])";
-/** Ends of file names. */
-const SUFFIXES =
-  "bat|c|cfg|conf|cpp|css|csv|docx?|exe|gif|gz|h|html?|ini|jpe?g|js|json|log|md|mp[34]|odt|pdf|png|po|py|rst|rtf|sh|" +
-  "srt|svg|tar|toml|tsx?|txt|wav|xlsx?|xml|ya?ml|zip";
-/** The beginning of `{n, plural, one {…} other {…}}`. */
-const CHOICE = "\\{\\s{0,9}[\\w.-]{1,80}\\s{0,9},\\s{0,9}(?:plural|select|selectordinal)\\s{0,9},";
-/** Lengths are limited so that searching takes linear time. The patterns are those of the Python package. */
-const PATTERNS = [
-  FORMULA,
-  '(?:https?|ftp)://[^\\s<>"]+|www\\.[^\\s<>"]+',
-  "(?<![\\w.+-])[\\w.+-]{1,64}@[\\w-]{1,63}(?:\\.[\\w-]{1,63})+", // john@example.com
-  "\\{\\{[^{}\\n]{0,80}\\}\\}|\\{%[^{}\\n]{0,200}%\\}", // {{x}}, {% x %}
-  "[$%#]\\{[^{}\\n]{1,80}\\}|\\{[^{}\\s]{0,80}\\}", // ${x}, %{x}, #{x}, {name}
-  "\\{\\s?[\\w.-]{1,80},\\s?(?:number|date|time|spellout|ordinal|duration)(?:,[^{}\\n]{1,80})?\\s?\\}", // {n, number}
-  `(?<choice>${CHOICE})`,
-  "(?<![\\w@./%])@[^\\W\\d]\\w{0,63}(?:[.@/-]\\w{1,63}){0,8}", // @mention, @user@example.com, @scope/package
-  "(?<![\\w#&/])#(?=[\\d_]{0,99}[^\\W\\d_])\\w{1,100}", // #hashtag
-  "%\\([^()\\s]{1,80}\\)[-#0 +]?\\d*(?:\\.\\d+)?[a-zA-Z]", // %(n)d
-  "%(?:\\d+\\$)?[-#0+]?\\d*(?:\\.\\d+)?(?:l|ll|h|z)?[sdiufFeEgGxXoc@](?![a-zA-Z])", // %s, %1$s, %5.2f
-  "(?<![\\w%])%L?\\d{1,2}(?![\\w%])", // %1, %L1
-  "\\$[A-Z_][A-Z0-9_]+\\b", // $VAR
-  "(?<![\\w/.~<-])(?:~|\\.{1,2})?(?:/[\\w.+-]{0,79}\\w){1,20}/?(?![\\w/])", // /usr/share, ~/a.b, ./a/
-  `(?<![\\w.])[\\w-]{1,60}(?:\\.[\\w-]{1,30}){0,3}\\.(?:${SUFFIXES})(?!\\w)`, // README.md
-  "(?<![\\w-])--[a-zA-Z][\\w-]{1,40}", // --option
-  "(?<!\\w)(?:[a-z]|[A-Z]{2})[^\\W_]{0,40}(?:_[^\\W_]{1,40}){1,9}(?:\\(\\))?(?!\\w)", // snake_case
-  "(?<![\\w.])[^\\W\\d](?:\\w|\\.(?=\\w)){0,60}\\(\\)", // f()
-  "\\[\\d{1,3}\\]", // [1]
-  "</?\\d[\\d:.]{0,20}/?>", // <0>, </0>, <00:01.500>
-  "(?<![\\w:]):[a-z0-9_+-]{0,40}[a-z][a-z0-9_+-]{0,40}:(?![\\w:])", // :emoji:
-  `[${EMOJI}][${EMOJI}${EMOJI_PARTS}]*`,
-];
+const { patterns, emoji, emoji_parts, sentence_end: SENTENCE_END } = lexicon.protected;
+const PATTERNS = patterns.map(({ example, pattern }) =>
+  example.startsWith("{n, plural") ? `(?<choice>${pattern})` : pattern,
+);
+PATTERNS.push(`[${emoji}][${emoji}${emoji_parts}]*`);
 const PROTECTED = python(PATTERNS.join("|"), "g");
-const SENTENCE_END = ".,;:!?)]}'\"»”’…。";
 const CLOSED: Record<string, string> = { ")": "(", "]": "[", "}": "{" };
 /** Most signs between items that belong together. */
 const MAX_SIGNS = 3;

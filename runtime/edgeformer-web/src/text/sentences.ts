@@ -10,22 +10,15 @@
  * sentencex, which the Python package uses, with shorter lists of abbreviations.
  */
 import { type Item, overlapping, type Span, trimmed } from "./block.js";
+import lexicon from "./lexicon.json" with { type: "json" };
 import { baseCode, isSpace, python } from "./patterns.js";
 
 // biome-ignore lint/suspicious/noControlCharactersInRegex: separators of information end lines, as in Python
 const LINE = /[^\t\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+/g;
 /** What a line of a list, a quotation or a heading begins with. */
-const MARKER = python("^\\s*(?:(?:>\\s?)+|(?:[-*+•‣·◦▪–—]|\\(?\\d{1,3}[.)]|\\(?[a-z]\\)|#{1,6})(?:\\s+|$))");
+const MARKER = python(`^${lexicon.sentences.marker}`);
 /** Where a sentence that is too long is split, the best first: after clauses, before conjunctions, at spaces. */
-const NARROWS = [
-  python("[,;:،؛—–](?=\\s)|[、，；：]", "g"),
-  python(
-    "\\s(?=(?:and|or|but|because|which|that|und|oder|aber|weil|dass|et|ou|mais|que|qui|car|y|o|pero|porque|e|ma|perché|" +
-      "mas|en|of|maar|omdat)\\s)",
-    "g",
-  ),
-  python("\\s", "g"),
-];
+const SPLITS = lexicon.sentences.splits.map((pattern) => python(pattern, "g"));
 const TERMINATORS = /[\p{Sentence_Terminal}]+/gu;
 /** Parts in which no sentence ends. */
 const ENCLOSED =
@@ -175,7 +168,7 @@ function splitOffset(text: string, start: number, end: number, items: readonly I
   // The best kind of split that the middle half of the sentence has, as near to its middle as possible.
   const middle = (start + end) >> 1;
   const quarter = (end - start) >> 2;
-  for (const pattern of NARROWS) {
+  for (const pattern of SPLITS) {
     const offsets = [...text.slice(start + quarter, end - quarter).matchAll(pattern)]
       .map((match) => start + quarter + match.index + match[0].length)
       .filter((offset) => start < offset && offset < end && !overlapping(items, offset, offset).length);

@@ -1,8 +1,8 @@
 /** What distinguishes a sentence on its surface only: capitals and final punctuation, and loops of the model. */
+import lexicon from "./lexicon.json" with { type: "json" };
 import { baseCode, hasLetters, isLower, isUpper, python, trim, trimEnd, trimStart, UNSPACED } from "./patterns.js";
 
-/** Quotation marks and brackets that may follow final punctuation. */
-const CLOSING = "\"'”’»“‘«›)\\]」』）】》〉］｣";
+const { closing: CLOSING, questions: QUESTIONS, exclamations: EXCLAMATIONS, marks, ...patterns } = lexicon.surface;
 /** Final punctuation: Unicode's, the ellipsis, the shads of Tibetan; after a Greek letter, a semicolon is a question mark. */
 const MARK = "[\\p{Sentence_Terminal}…\\u0f0d-\\u0f11\\u17d4\\u17d5]";
 const FINAL = new RegExp(`(?<!${MARK})(?:${MARK}|(?<=[\\u0370-\\u03ff\\u1f00-\\u1fff])[;\\u037e])+[${CLOSING}]*$`, "u");
@@ -12,21 +12,13 @@ const CLOSED = new RegExp(`[${CLOSING}]+$`, "u");
 const ELLIPSIS = /^(?:\.{3,}|…+)/u;
 /** Final punctuation where it differs from that of English. */
 const MARKS = new Map(
-  (
-    "am ti|።|፧|!, ar fa|.|؟|!, as bn hi ne or pa sa|।|?|!, bo|།|?|!, el|.|;|!, fr|.|\u00a0?|\u00a0!, hy|։|?|!, " +
-    "ja zh|。|？|！, km|។|?|!, lo th||?|!, my|။|?|!, ur|۔|؟|!"
-  )
-    .split(", ")
-    .map((line) => line.split("|"))
-    .flatMap(([codes, ...marks]) => codes!.split(" ").map((code) => [code, marks] as const)),
+  Object.entries(marks).flatMap(([codes, own]) => codes.split(" ").map((code) => [code, own] as const)),
 );
 /** The mark of a language for one of English. */
 const marked = (code: string, mark: string): string => MARKS.get(code)?.[".?!".indexOf(mark)] ?? mark;
-const QUESTIONS = "?;\u037e؟፧᥅⁇⁈⁉‽⳺⳻⸮⹔꘏꛷︖﹖？";
-const EXCLAMATIONS = "!߹᥄‼⹓︕﹗！";
-const COPIES = python("^(\\w[^\\n]{0,80}?)(?:[\\s,]+\\1){2,}[.!?,]*$", "i");
-const REPEATED = /^(.{1,80}?)\1{2,}[.!?]*$/iu;
-const ABBREVIATION = python("(?:\\w\\.\\w?|\\betc|\\bvs|\\bNr|\\bno|\\bSt|\\bMr|\\bDr|\\bCo|\\bInc|\\bLtd)\\.$", "i");
+const COPIES = python(`^(?:${patterns.copies})$`, "i");
+const REPEATED = python(`^(?:${patterns.repeated})$`, "i");
+const ABBREVIATION = python(patterns.abbreviation, "i");
 const LETTERS = python("[^\\W\\d_]+", "g");
 const SIGN = python("(?!\\p{ASCII})[\\p{P}\\p{S}]");
 const SPACE_OR_UNSPACED = python(`[\\s${UNSPACED}]`);
@@ -76,7 +68,7 @@ export function repaired(source: string, text: string): string {
 }
 
 /** How a translation is changed: it is cut, and something is added. */
-export interface Finish {
+export interface SurfaceChange {
   /** Characters to keep. */
   keep: number;
   /** What follows them. */
@@ -89,21 +81,21 @@ export interface Finish {
 }
 
 /** Writes a text in capitals if it must be. */
-export function capitals({ isUpper, names }: Finish, text: string): string {
+export function capitals({ isUpper, names }: SurfaceChange, text: string): string {
   if (!isUpper) return text;
   const spelled = new Map(names.map((name) => [name.toUpperCase(), name]));
   return text.toUpperCase().replace(LETTERS, (word) => spelled.get(word) ?? word);
 }
 
 /** Changes the first letter of a text. */
-export function initial({ first }: Pick<Finish, "first">, text: string): string {
+export function initial({ first }: Pick<SurfaceChange, "first">, text: string): string {
   const offset = text.length - trimStart(text).length;
   return first ? text.slice(0, offset) + first + text.slice(offset + firstOf(text.slice(offset)).length) : text;
 }
 
 /** Changes a text. */
-export function finished(finish: Finish, text: string): string {
-  return capitals(finish, initial(finish, text.slice(0, finish.keep)) + finish.added);
+export function applied(change: SurfaceChange, text: string): string {
+  return capitals(change, initial(change, text.slice(0, change.keep)) + change.added);
 }
 
 /** What the surface of a translation is made from. */
@@ -115,20 +107,20 @@ export interface SurfaceRules {
   /** Number of copies of the same words at the end that are too many; 0 allows all. */
   repeats: number;
   /** Whether the model read a period after the sentence. */
-  isMarked: boolean;
+  hasAddedPeriod: boolean;
 }
 
 /** Decides how to change a translation so that its surface is that of its source. */
-export function finish(source: string, text: string, language: string, rules: SurfaceRules): Finish {
-  const { isUpper, matches, repeats, isMarked } = rules;
+export function surfaceChange(source: string, text: string, language: string, rules: SurfaceRules): SurfaceChange {
+  const { isUpper, matches, repeats, hasAddedPeriod } = rules;
   let keep = repeats ? withoutRepeats(source, text, repeats) : text.length;
   const names = isUpper ? [...source.matchAll(LETTERS)].map(([word]) => word).filter(isMixed) : [];
   const code = baseCode(language);
   if (!matches || !trim(text)) {
-    if (isMarked) [keep] = punctuation(source, text.slice(0, keep), code, true);
+    if (hasAddedPeriod) [keep] = punctuation(source, text.slice(0, keep), code, true);
     return { keep, added: "", isUpper, names, first: "" };
   }
-  const [kept, added] = punctuation(source, trimEnd(text.slice(0, keep)), code, isMarked);
+  const [kept, added] = punctuation(source, trimEnd(text.slice(0, keep)), code, hasAddedPeriod);
   keep = trimEnd(text.slice(0, kept)).length;
   return { keep, added, isUpper, names, first: firstLetter(source, text) };
 }
@@ -149,14 +141,14 @@ function withoutRepeats(source: string, text: string, repeats: number): number {
 }
 
 /** How many characters of a translation to keep, and the punctuation to add. */
-function punctuation(source: string, text: string, code: string, isMarked: boolean): [number, string] {
+function punctuation(source: string, text: string, code: string, hasAddedPeriod: boolean): [number, string] {
   const [wanted, found] = [FINAL.exec(source), FINAL.exec(text)];
   const isPeriod = found !== null && firstOf(found[0]) === found[0] && uniform(found[0]) === ".";
   const ellipsis = wanted ? ELLIPSIS.exec(wanted[0])?.[0] : undefined;
   const clause = /[,;:]$/.test(source) && !wanted ? source.slice(-1) : "";
   // As in "hello", which becomes "Hello?"; a sentence may have no space in some scripts.
   const isWord = !SPACE_OR_UNSPACED.test(trim(source));
-  const isSurplus = !UNMARKED.test(source) && (isPeriod || isWord || isMarked);
+  const isSurplus = !UNMARKED.test(source) && (isPeriod || isWord || hasAddedPeriod);
   const before = found ? trimEnd(text.slice(0, found.index)).length : text.length;
   if (found && !wanted && isSurplus && !ABBREVIATION.test(text)) return [before, clause];
   if (ellipsis && isPeriod) return [before, ellipsis];

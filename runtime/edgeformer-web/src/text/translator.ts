@@ -28,7 +28,16 @@ import { isBlank } from "./patterns.js";
 import { innerTags, withTags } from "./placement.js";
 import { hasWords, joinedItems, protectedItems } from "./protected.js";
 import { fittingSpans, joinedSpans, sentenceSpans } from "./sentences.js";
-import { type Finish, finish, finished, inCapitals, lacksPeriod, lowered, period, repaired } from "./surface.js";
+import {
+  applied,
+  inCapitals,
+  lacksPeriod,
+  lowered,
+  period,
+  repaired,
+  type SurfaceChange,
+  surfaceChange,
+} from "./surface.js";
 import { type AlignedSentence, type AttentionRows, aligned, type SentenceTranslation } from "./words.js";
 
 /** How a text is split into sentences and put together again. */
@@ -79,8 +88,6 @@ interface PlannedSentence {
   reading: Reading;
   /** What the model reads if it does not copy the placeholders: the sentence without them. */
   bare: Reading | undefined;
-  /** A period that the model reads after it. */
-  mark: string;
 }
 
 /** The translation of a sentence, and what is made of it. */
@@ -89,7 +96,7 @@ interface Outcome {
   planned: PlannedSentence;
   reading: Reading;
   translation: SentenceTranslation;
-  finish: Finish;
+  change: SurfaceChange;
   /** Its words, if something is placed among them. */
   sentence?: AlignedSentence;
 }
@@ -164,11 +171,11 @@ export class TextTranslator {
     const text = withoutItems(block.text, span, items);
     const whole = block.text.slice(...span);
     const isUpper = this.isLowercased(text);
-    const needsMark = this.period && lacksPeriod(whole) && items.at(-1)?.end !== span[1];
-    const mark = needsMark && this.count(whole + this.period) <= this.limit ? this.period : "";
-    const reading = read(block, span, items, isUpper, [], mark);
-    const bare = items.length ? read(block, span, items, isUpper, items, mark) : undefined;
-    return { block, span, items, tags: innerTags(block, span), reading, bare, mark };
+    const needsPeriod = this.period && lacksPeriod(whole) && items.at(-1)?.end !== span[1];
+    const addedPeriod = needsPeriod && this.count(whole + this.period) <= this.limit ? this.period : "";
+    const reading = read(block, span, items, isUpper, [], addedPeriod);
+    const bare = items.length ? read(block, span, items, isUpper, items, addedPeriod) : undefined;
+    return { block, span, items, tags: innerTags(block, span), reading, bare };
   }
 
   /** Whether the model reads a text in lowercase. */
@@ -206,38 +213,38 @@ export class TextTranslator {
     });
     const outcomes: Outcome[] = [];
     for (const [index, sentence] of planned.entries()) {
-      const outcome = this.finished(sentence, readings[index]!, translations[index]!, options);
+      const outcome = this.applied(sentence, readings[index]!, translations[index]!, options);
       outcomes.push(sentence.items.length || sentence.tags.size ? await this.aligned(outcome) : outcome);
     }
     return this.options.checkNumbers === false ? outcomes : this.withNumbers(outcomes, translate);
   }
 
-  private finished(
+  private applied(
     planned: PlannedSentence,
     reading: Reading,
     translation: SentenceTranslation,
     options: CallOptions,
   ): Outcome {
     const text = repaired(reading.text, translation.text);
-    const source = reading.mark ? reading.text.slice(0, -reading.mark.length) : reading.text;
+    const source = reading.addedPeriod ? reading.text.slice(0, -reading.addedPeriod.length) : reading.text;
     const { matchSurface: matches = true, maxRepeats: repeats = 4 } = this.options;
-    const rules = { isUpper: reading.isUpper, matches, repeats, isMarked: reading.mark !== "" };
+    const rules = { isUpper: reading.isUpper, matches, repeats, hasAddedPeriod: reading.addedPeriod !== "" };
     return {
       options,
       planned,
       reading,
       translation: { ...translation, text },
-      finish: finish(source, text, this.languages[1], rules),
+      change: surfaceChange(source, text, this.languages[1], rules),
     };
   }
 
   /** An outcome with its words, and items among them. */
   private async aligned(outcome: Outcome, numbers: readonly Item[] = []): Promise<Outcome> {
     if (outcome.sentence) return outcome;
-    const { options, planned, reading, translation, finish } = outcome;
+    const { options, planned, reading, translation, change } = outcome;
     const items = [...planned.items, ...numbers].sort((one, other) => one.start - other.start);
     const attention = await this.translator.attention(reading.text, translation, options);
-    const words = aligned(reading, translation, attention, this.translator.tokenizers, finish);
+    const words = aligned(reading, translation, attention, this.translator.tokenizers, change);
     return { ...outcome, sentence: restored(words, items, planned.block.text, planned.span[0], reading.without) };
   }
 
@@ -257,12 +264,12 @@ export class TextTranslator {
     const readings = left.map((index, at) => {
       const { planned, reading } = chosen[index]!;
       const without = [...reading.without, ...numbers[at]!].sort((one, other) => one.start - other.start);
-      return read(planned.block, planned.span, planned.items, reading.isUpper, without, planned.mark);
+      return read(planned.block, planned.span, planned.items, reading.isUpper, without, planned.reading.addedPeriod);
     });
     const translations = await translate(readings);
     for (const [at, index] of left.entries()) {
       const { options, planned } = chosen[index]!;
-      const again = this.finished(planned, readings[at]!, translations[at]!, options);
+      const again = this.applied(planned, readings[at]!, translations[at]!, options);
       const retried = await this.aligned(again, numbers[at]);
       chosen[index] = this.fewerWrong(chosen[index]!, retried);
     }
@@ -284,8 +291,8 @@ export class TextTranslator {
   }
 
   /** What is wrong about the numbers of an outcome. */
-  private wrong({ planned: { block, span, items }, sentence, finish, translation }: Outcome): Differences {
-    const target = sentence ? targetWithout(sentence, items) : finished(finish, translation.text);
+  private wrong({ planned: { block, span, items }, sentence, change, translation }: Outcome): Differences {
+    const target = sentence ? targetWithout(sentence, items) : applied(change, translation.text);
     return differences(withoutItems(block.text, span, items), target, this.languages);
   }
 
@@ -332,9 +339,9 @@ export class TextTranslator {
       );
       offset = span[1];
       if (outcome && "reading" in part && !isBlank(outcome.translation.text)) {
-        const { sentence, finish, translation } = outcome;
+        const { sentence, change, translation } = outcome;
         if (sentence) pieces.push(...withTags(sentence, block, tags, span, this.languages[1]));
-        else pieces.push(finished(finish, translation.text));
+        else pieces.push(applied(change, translation.text));
         tag = Math.max(tag, ...[...tags].map((index) => index + 1));
       } else
         copy(

@@ -1,6 +1,7 @@
 /** The words of a translation and what they were translated from. */
 import type { Tokenizers } from "../tokenizer/interface.js";
 import type { Item, Reading, Span } from "./block.js";
+import lexicon from "./lexicon.json" with { type: "json" };
 import {
   endsAlphanumeric,
   LETTER,
@@ -11,13 +12,11 @@ import {
   trimStart,
   UNSPACED,
 } from "./patterns.js";
-import { capitals, type Finish, initial } from "./surface.js";
+import { capitals, initial, type SurfaceChange } from "./surface.js";
 
-/** An article or the like that has lost its vowel, as in French and Italian. */
-const ELISION = "(?<!\\w)(?:[cdjlmnstCDJLMNST]|\\w*[Qq]u|[Dd]all|[Dd]ell|[Nn]ell|[Ss]ull|[Aa]ll)['’](?=\\w)";
 /** A word or a punctuation mark. */
 export const WORD = python(
-  `[${UNSPACED}][\\u0300-\\u036f\\ufe00-\\ufe0f]*|${ELISION}|(?:${LETTER})+(?:['’\\-](?:${LETTER})+)*|\\S`,
+  `[${UNSPACED}][\\u0300-\\u036f\\ufe00-\\ufe0f]*|${lexicon.scripts.elision}|(?:${LETTER})+(?:['’\\-](?:${LETTER})+)*|\\S`,
   "g",
 );
 
@@ -101,32 +100,32 @@ export function aligned(
   translation: SentenceTranslation,
   attention: AttentionRows,
   tokenizers: Tokenizers,
-  finish: Finish,
+  change: SurfaceChange,
 ): AlignedSentence {
   // Weights (T, S): how much each target token attends to each source token. Without attention, words take the place of
   // source tokens, and each target token attends to the one beside it, as if both texts were equally long.
-  const { offsets, mark } = reading;
+  const { offsets, addedPeriod } = reading;
   const { text } = translation;
   const ends = targetEnds(tokenizers, translation);
-  const own = mark ? reading.text.slice(0, -mark.length) : reading.text;
+  const own = addedPeriod ? reading.text.slice(0, -addedPeriod.length) : reading.text;
   const { spans, weights } = weighted(reading.text, text, ends, attention, tokenizers);
   // A word has the mean attention of the tokens that have part of it.
   const words: Word[] = [];
   let offset = 0;
-  for (const match of text.slice(0, finish.keep).matchAll(WORD)) {
+  for (const match of text.slice(0, change.keep).matchAll(WORD)) {
     const last = match.index + match[0].length;
     const rows = weights.filter((_, row) => ends[row]! > match.index && (row ? ends[row - 1]! : 0) < last);
     const shares = spans.map((_, token) =>
       Math.fround(rows.reduce((sum, row) => Math.fround(sum + row[token]!), 0) / Math.max(1, rows.length)),
     );
-    const shown = words.length ? match[0] : initial(finish, match[0]);
-    words.push({ text: capitals(finish, shown), space: text.slice(offset, match.index), shares });
+    const shown = words.length ? match[0] : initial(change, match[0]);
+    words.push({ text: capitals(change, shown), space: text.slice(offset, match.index), shares });
     offset = last;
   }
   // Punctuation that the sentence gets attends to nothing; that at the end of both, to that of the source.
-  if (finish.added && words.length) {
-    const added = trimStart(finish.added);
-    words.push({ text: added, space: finish.added.slice(0, -added.length), shares: spans.map(() => 0) });
+  if (change.added && words.length) {
+    const added = trimStart(change.added);
+    words.push({ text: added, space: change.added.slice(0, -added.length), shares: spans.map(() => 0) });
   }
   const final = words.at(-1);
   if (final && !isAlphanumeric(final.text) && !endsAlphanumeric(own))
@@ -137,7 +136,7 @@ export function aligned(
     start < Math.min(end, own.length) ? offsets[end - 1]! + 1 : offsets[start]!,
   ];
   const sourceWords = [...own.matchAll(WORD)].map((match) => inBlock([match.index, match.index + match[0].length]));
-  const end = finish.added && words.length ? "" : text.slice(offset, finish.keep);
+  const end = change.added && words.length ? "" : text.slice(offset, change.keep);
   return { words, end, tokens: spans.map(inBlock), sourceWords };
 }
 

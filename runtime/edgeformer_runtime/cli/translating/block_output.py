@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from edgeformer_runtime.cli.output import console, one_line
-from edgeformer_runtime.cli.translating.doubts import Doubts
+from edgeformer_runtime.cli.output import console, one_line, plural
 from edgeformer_runtime.text.surface import repaired
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from edgeformer_runtime.decoding.options import DecodeOptions
     from edgeformer_runtime.errors import InputError, StoppedError
     from edgeformer_runtime.text.options import Format, TextOptions
@@ -19,12 +20,34 @@ if TYPE_CHECKING:
     from edgeformer_runtime.translator import Translator
 
 
-class Block(NamedTuple):
+class LineBlock(NamedTuple):
     """Lines that are translated together."""
 
     first: int
     """Zero-based position of the first in the input."""
     lines: list[str]
+
+
+class DoubtCounts(NamedTuple):
+    """Number of translated sentences, and of those with low confidence."""
+
+    sentences: int = 0
+    doubtful: int = 0
+
+    @classmethod
+    def of(cls, texts: Iterable[TextTranslation]) -> DoubtCounts:
+        """Count the sentences of texts."""
+        translated = [each for text in texts for each in text.sentences if each.translation is not None]
+        return cls(len(translated), sum(sentence.is_doubtful for sentence in translated))
+
+    def merged(self, other: DoubtCounts | None) -> DoubtCounts:
+        """Return the sums of both."""
+        return self if other is None else DoubtCounts(self.sentences + other.sentences, self.doubtful + other.doubtful)
+
+    def warnings(self, advice: str = "") -> Iterator[str]:
+        """Yield a warning if a sentence may be wrong; ``advice`` tells how to find it."""
+        if self.doubtful:
+            yield f"{self.doubtful:,} of {plural(self.sentences, 'sentence')} may be wrong{advice}."
 
 
 class BlockOutput(NamedTuple):
@@ -34,7 +57,7 @@ class BlockOutput(NamedTuple):
     """What is written for its lines."""
     notes: list[str]
     """What to tell the user."""
-    doubts: Doubts | None = None
+    doubts: DoubtCounts | None = None
     """Sentences of texts, and which of them may be wrong."""
     error: InputError | StoppedError | None = None
     """Why the line that would follow was not translated."""
@@ -48,17 +71,17 @@ class BlockOutput(NamedTuple):
 
 
 def translated_lines(
-    translator: Translator, block: Block, *, decoding: DecodeOptions, target_prefix: str | None, as_json: bool
+    translator: Translator, block: LineBlock, *, decoding: DecodeOptions, target_prefix: str | None, as_json: bool
 ) -> BlockOutput:
     """Translate lines of one sentence each, up to the first one that cannot be translated."""
-    from edgeformer_runtime.text.results import plausible
-
     written, notes = list[str](), list[str]()
     translations = translator.translate(block.lines, decoding, target_prefix=target_prefix, on_error="return")
     for number, translation in enumerate(translations, block.first + 1):
         if translation.error is not None:
             return BlockOutput("".join(written), notes, error=translation.at(block.first).error)
         if decoding.return_alternatives:
+            from edgeformer_runtime.text.results import plausible
+
             translation = plausible(translation)
         if dropped := translation.source.truncated:
             tokens = "its last token was" if dropped == 1 else f"its last {dropped} tokens were"
@@ -69,7 +92,7 @@ def translated_lines(
 
 def translated_texts(
     translator: Translator,
-    block: Block,
+    block: LineBlock,
     *,
     text_options: TextOptions,
     decoding: DecodeOptions,
@@ -86,7 +109,7 @@ def translated_texts(
     else:
         shown = one_line if format == "text" else str
         written = [shown(translation.text) + "\n" for translation in translations]
-    return BlockOutput("".join(written), [], Doubts.of(translations))
+    return BlockOutput("".join(written), [], DoubtCounts.of(translations))
 
 
 def _plain_lines(translation: Translation, decoding: DecodeOptions) -> str:

@@ -39,7 +39,7 @@ PACKED = (".docx", ".odt")
 """Kinds of documents that are not text, which are not written on standard output."""
 
 
-class Chosen(NamedTuple):
+class TranslationInput(NamedTuple):
     """What is translated."""
 
     texts: tuple[str, ...]
@@ -50,7 +50,7 @@ class Chosen(NamedTuple):
     """Suffix of the kind of document that the file is; empty for lines of text."""
 
 
-def chosen_input(text: tuple[str, ...], input_file: Path | None, whole: dict[str, Any]) -> Chosen:
+def chosen_input(text: tuple[str, ...], input_file: Path | None, whole: dict[str, Any]) -> TranslationInput:
     """Return what is translated, and as what. A TEXT that is the name of a document stands for the file.
 
     Raises:
@@ -58,7 +58,7 @@ def chosen_input(text: tuple[str, ...], input_file: Path | None, whole: dict[str
             document is compressed.
     """
     if whole["lines"] or "format" in whole:
-        return Chosen(text, input_file, ".html" if whole.get("format") == "html" and not text else "")
+        return TranslationInput(text, input_file, ".html" if whole.get("format") == "html" and not text else "")
     for word in text:
         if not _is_document_name(word):
             if _is_file(word) and Path(word).suffix:
@@ -75,7 +75,7 @@ def chosen_input(text: tuple[str, ...], input_file: Path | None, whole: dict[str
     suffix = "" if input_file is None else input_file.suffix.lower()
     if input_file is not None and suffix == ".gz" and _is_document_suffix(Path(input_file.stem).suffix.lower()):
         raise DataError(f"`{input_file}` is compressed; unpack it with gunzip, or give --format text for plain text.")
-    return Chosen(text, input_file, suffix if suffix != ".txt" and _is_document_suffix(suffix) else "")
+    return TranslationInput(text, input_file, suffix if suffix != ".txt" and _is_document_suffix(suffix) else "")
 
 
 def check_options(whole: dict[str, Any], search: DecodeChanges, *others: tuple[str, bool]) -> None:
@@ -90,7 +90,7 @@ def check_options(whole: dict[str, Any], search: DecodeChanges, *others: tuple[s
             raise click.UsageError(f"{name} is for lines of one sentence each: give --lines too.")
 
 
-def check_output(chosen: Chosen, output_file: Path | None, whole: dict[str, Any], *, as_json: bool) -> None:
+def check_output(chosen: TranslationInput, output_file: Path | None, whole: dict[str, Any], *, as_json: bool) -> None:
     """Check that the translation can be written where it shall be.
 
     Raises:

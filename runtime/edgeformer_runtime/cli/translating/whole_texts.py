@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from edgeformer_runtime.cli.output import print_warnings
 from edgeformer_runtime.cli.text_input import standard_input
-from edgeformer_runtime.cli.translating.block_output import text_record
-from edgeformer_runtime.cli.translating.doubts import Doubts
+from edgeformer_runtime.cli.translating.block_output import DoubtCounts, text_record
 from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.cli.translating.chosen_input import Chosen
+    from edgeformer_runtime.cli.translating.chosen_input import TranslationInput
     from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
     from edgeformer_runtime.text.text_translator import TextTranslator
     from edgeformer_runtime.translator import Translator
@@ -47,8 +46,8 @@ def text_decoding(translator: TextTranslator, search: DecodeChanges) -> DecodeOp
 
 
 def translated_document(
-    translator: TextTranslator, chosen: Chosen, decoding: DecodeOptions, *, as_json: bool
-) -> tuple[bytes, Doubts]:
+    translator: TextTranslator, chosen: TranslationInput, decoding: DecodeOptions, *, as_json: bool
+) -> tuple[bytes, DoubtCounts]:
     """Translate a document.
 
     Returns:
@@ -65,7 +64,7 @@ def translated_document(
     if as_json:
         _, source = decoded(content, f"`{name}`")
         written = text_record(source, translations[0]).encode()
-    return written, Doubts.of(translations)
+    return written, DoubtCounts.of(translations)
 
 
 def _content(file: Path | None) -> tuple[str, bytes]:

@@ -33,9 +33,9 @@ def decoded(content: bytes, name: str) -> tuple[str, str]:
     """
     if content.startswith(b"\x1f\x8b"):
         raise DataError(f"{name[:1].upper()}{name[1:]} is compressed; unpack it with gunzip.")
-    mark = "\ufeff" if content.startswith(b"\xef\xbb\xbf") else ""
+    byte_order_mark = "\ufeff" if content.startswith(b"\xef\xbb\xbf") else ""
     try:
-        return mark, content[len(mark.encode()) :].decode("utf-8")
+        return byte_order_mark, content[len(byte_order_mark.encode()) :].decode("utf-8")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(
@@ -51,5 +51,5 @@ def single(content: bytes, name: str, parts: Callable[[str], Iterable[str | Bloc
         name: the file, as an error names it.
         parts: divides the text.
     """
-    mark, text = decoded(content, f"`{name}`")
-    return Document([list(parts(text))], lambda texts, language: (mark + texts[0]).encode("utf-8"))
+    byte_order_mark, text = decoded(content, f"`{name}`")
+    return Document([list(parts(text))], lambda texts, language: (byte_order_mark + texts[0]).encode("utf-8"))

@@ -1,4 +1,4 @@
-"""Fields of Word documents, such as page numbers and links: three marks among the runs of one or more paragraphs."""
+"""Fields of Word documents, such as page numbers and links: three field characters among the runs of paragraphs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TRANSLATED = frozenset(("FORMTEXT", "HYPERLINK", "QUOTE", "TOC"))
 
 @dataclass(frozen=True)
 class Field:
-    """A field whose marks are runs of the same element."""
+    """A field whose field characters are runs of the same element."""
 
     begin: _Element
     separate: _Element | None
@@ -36,11 +36,11 @@ class Fields:
     """The fields of a paragraph."""
 
     whole: Mapping[_Element, Field]
-    """Those whose marks are runs of the same element, by the first of them."""
+    """Those whose field characters are runs of the same element, by the first of them."""
     loose: frozenset[_Element]
-    """The marks of all others, such as those of fields that end in another paragraph, and instructions."""
+    """Field characters of all others, such as those of fields that end in another paragraph, and instructions."""
     computed: frozenset[_Element]
-    """Runs between such marks that Word computes."""
+    """Runs between such characters that Word computes."""
 
 
 def tagged(paragraph: _Element, *tags: str) -> list[_Element]:
@@ -64,7 +64,7 @@ def is_computed(instruction: str) -> bool:
 
 
 def read_fields(paragraph: _Element) -> Fields:
-    """Find the fields of a paragraph. A run with a mark and other content is divided."""
+    """Find the fields of a paragraph. A run with a field character and other content is divided."""
     for run in tagged(paragraph, f"{W}r"):
         _divide(run)
     runs = tagged(paragraph, f"{W}r")
@@ -72,11 +72,11 @@ def read_fields(paragraph: _Element) -> Fields:
     loose = {run for run in runs if run.find(f"{W}instrText") is not None}
     changes = [0] * (len(runs) + 1)
     for first, last, field in _complete(runs, loose):
-        marks = {mark for mark in (field.begin, field.separate, field.end) if mark is not None}
-        if len({mark.getparent() for mark in marks}) == 1:
+        field_chars = {field_char for field_char in (field.begin, field.separate, field.end) if field_char is not None}
+        if len({field_char.getparent() for field_char in field_chars}) == 1:
             whole[field.begin] = field
             continue
-        loose |= marks
+        loose |= field_chars
         changes[first] += field.is_computed
         changes[last] -= field.is_computed
     computed = frozenset(run for run, depth in zip(runs, accumulate(changes), strict=False) if depth)
@@ -84,29 +84,29 @@ def read_fields(paragraph: _Element) -> Fields:
 
 
 def _complete(runs: Sequence[_Element], loose: set[_Element]) -> Iterator[tuple[int, int, Field]]:
-    """Fields with a beginning and an end, and their indices; the marks of others are added to ``loose``."""
-    opened: list[tuple[int, list[_Element], list[str]]] = []  # index, marks and instruction
+    """Fields with a beginning and an end, and their indices; the field characters of others are added to ``loose``."""
+    opened: list[tuple[int, list[_Element], list[str]]] = []  # index, field characters and instruction
     for index, run in enumerate(runs):
-        mark = run.find(f"{W}fldChar")
-        kind = None if mark is None else mark.get(f"{W}fldCharType")
+        field_char = run.find(f"{W}fldChar")
+        kind = None if field_char is None else field_char.get(f"{W}fldCharType")
         if kind == "begin":
             opened.append((index, [run], []))
         elif kind is not None and not opened:
             loose.add(run)
         elif kind == "end":
-            first, marks, instruction = opened.pop()
-            separate = marks[1] if len(marks) > 1 else None
-            loose.update(marks[2:])
-            yield first, index, Field(marks[0], separate, run, is_computed("".join(instruction)))
+            first, field_chars, instruction = opened.pop()
+            separate = field_chars[1] if len(field_chars) > 1 else None
+            loose.update(field_chars[2:])
+            yield first, index, Field(field_chars[0], separate, run, is_computed("".join(instruction)))
         elif kind is not None:
             opened[-1][1].append(run)
         elif opened and len(opened[-1][1]) == 1:
             opened[-1][2].extend(text.text or "" for text in run.iterchildren(f"{W}instrText"))
-    loose.update(mark for _, marks, _ in opened for mark in marks)
+    loose.update(field_char for _, field_chars, _ in opened for field_char in field_chars)
 
 
 def _divide(run: _Element) -> None:
-    """Give every mark of a run a run of its own."""
+    """Give every field character of a run a run of its own."""
     content = [child for child in run if child.tag != f"{W}rPr"]
     if len(content) < 2 or all(child.tag != f"{W}fldChar" for child in content):
         return
@@ -119,7 +119,7 @@ def _divide(run: _Element) -> None:
 
 
 def read_range(element: _Element) -> tuple[Hashable, bool] | None:
-    """Return what an element such as ``bookmarkStart`` marks, and whether it is its end; ``None`` for others."""
+    """Return what an element such as ``bookmarkStart`` bounds, and whether it is its end; ``None`` for others."""
     number = element.get(f"{W}id")
     if number is None or not element.tag.endswith(("Start", "End")):
         return None

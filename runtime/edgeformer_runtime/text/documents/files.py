@@ -18,7 +18,7 @@ from edgeformer_runtime.text.documents.markdown import markdown_parts
 from edgeformer_runtime.text.documents.open_document import read_odt
 from edgeformer_runtime.text.documents.subtitles import read_subtitles
 from edgeformer_runtime.text.documents.word import read_docx
-from edgeformer_runtime.text.markup import html_parts
+from edgeformer_runtime.text.markup.html import html_parts
 
 if TYPE_CHECKING:
     from edgeformer_runtime.decoding.options import DecodeOptions

@@ -61,8 +61,8 @@ class _Message:
 class _Catalog:
     """A file, its messages without a translation, and what is translated for them."""
 
-    def __init__(self, mark: str, text: str, messages: Sequence[_Message]) -> None:
-        self._mark, self._text = mark, text
+    def __init__(self, byte_order_mark: str, text: str, messages: Sequence[_Message]) -> None:
+        self._byte_order_mark, self._text = byte_order_mark, text
         header = next((message for message in messages if not message.text), None)
         self._header = header.translations[0] if header and header.translations else None
         rule = _FORMS.search(_value(self._header[2])) if self._header else None
@@ -83,7 +83,7 @@ class _Catalog:
             translations = [checked(source, next(remaining), message.names) for source in sources]
             if all(translations):
                 changes += self._changes(message, translations)
-        return (self._mark + spliced(self._text, sorted(changes))).encode("utf-8")
+        return (self._byte_order_mark + spliced(self._text, sorted(changes))).encode("utf-8")
 
     def _changes(self, message: _Message, translations: Sequence[str]) -> Iterator[tuple[int, int, str]]:
         """Places of the file, and what is to be there."""
@@ -116,13 +116,13 @@ def read_po(content: bytes, name: str) -> Document:
     Raises:
         DataError: a line cannot be read.
     """
-    mark, text = decoded(content, f"`{name}`")
+    byte_order_mark, text = decoded(content, f"`{name}`")
     fields = list(_FIELD.finditer(text))
     known = {field.start() for field in fields}
     if wrong := next((match for match in _KEYWORD.finditer(text) if match.start() not in known), None):
         line = text.count("\n", 0, wrong.start()) + 1
         raise DataError(f"Line {line} of `{name}` is not a gettext message; check the file with msgfmt.")
-    catalog = _Catalog(mark, text, _messages(text, fields))
+    catalog = _Catalog(byte_order_mark, text, _messages(text, fields))
     return Document(catalog.pieces(), catalog.written, catalog.pieces)
 
 

@@ -34,18 +34,31 @@ _NEW_BLOCK = re.compile(r":\s|\|")
 _PREFIX = re.compile(r"\[[ xX]\]\s+|:\s+|\[\^[^\]]+\]:\s+")
 """Boxes of tasks, and what begins a definition or a footnote."""
 _MAX_NESTING = 100
-_INLINE = re.compile(
-    r"(?P<copied>(?<!`)(?P<ticks>`{1,8})(?!`)(?:[^`]|(?<!`)(?!(?P=ticks)(?!`))`+){1,1000}?(?P=ticks)(?!`)"
-    r"|<(?:https?://|mailto:)[^<>\s]*>|<(?P<element>code|kbd|samp|tt|var)\b[^<>]*>[^<>]{0,1000}</(?P=element)>"
-    rf"|{FORMULA})"
-    r"|(?P<image>!\[[^\]\n]{0,1000}\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*){0,9}\)|\[[^\]\n]{0,200}\])?)"
-    r"|(?P<note>\[\^[^\]\n]{1,200}\]|<(?P<level>su[bp])\b[^<>]*>(?P<sign>(?:(?![^\W\d_])[^<>\n]){1,20})</(?P=level)>)"
-    r"|(?P<close>\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*){0,9}\)|\[[^\]\n]{0,200}\]))|(?P<open>\[)|(?P<end>\])"
-    r"|(?P<break>(?:[ ]{2,1000}|\\)\r?\n(?:[ \t]*>)*)|(?P<line>\n[ \t]*>(?:[ \t]*>)*)"
-    r"|(?P<html></?(?P<name>[a-zA-Z][a-zA-Z0-9-]*)[^<>]*>|<!--.{0,2000}?-->)|(?P<escape>\\[!-/:-@\[-`{-~])"
-    rf"|(?P<entity>{ENTITY.pattern})"
-    r"|(?P<mark>\*{1,3}|_{1,3}|~~)|(?P<cell>\|)",
-    re.DOTALL,
+_LINK_TARGET = r"\([^()\n]*(?:\([^()\n]*\)[^()\n]*){0,9}\)|\[[^\]\n]{0,200}\]"
+"""What follows the text of a link: an address in parentheses, or a label."""
+_INLINE_SYNTAX = re.compile(
+    rf"""
+    (?P<copied>
+        (?<!`)(?P<ticks>`{{1,8}})(?!`)(?:[^`]|(?<!`)(?!(?P=ticks)(?!`))`+){{1,1000}}?(?P=ticks)(?!`)   # `code`
+        |<(?:https?://|mailto:)[^<>\s]*>                                                     # <https://example.com>
+        |<(?P<element>code|kbd|samp|tt|var)\b[^<>]*>[^<>]{{0,1000}}</(?P=element)>             # <kbd>Ctrl</kbd>
+        |{FORMULA.replace("#", "[#]")}                                                       # $x^2$
+    )
+    |(?P<image>!\[[^\]\n]{{0,1000}}\](?:{_LINK_TARGET})?)                                    # ![text](file)
+    |(?P<note>
+        \[\^[^\]\n]{{1,200}}\]                                                              # [^1]
+        |<(?P<level>su[bp])\b[^<>]*>(?P<sign>(?:(?![^\W\d_])[^<>\n]){{1,20}})</(?P=level)>     # H<sub>2</sub>O
+    )
+    |(?P<close>\](?:{_LINK_TARGET}))|(?P<open>\[)|(?P<end>\])                                # brackets of links
+    |(?P<break>(?:[ ]{{2,1000}}|\\)\r?\n(?:[ \t]*>)*)                                        # a line break
+    |(?P<line>\n[ \t]*>(?:[ \t]*>)*)                                                        # a quotation goes on
+    |(?P<html></?(?P<name>[a-zA-Z][a-zA-Z0-9-]*)[^<>]*>|<!--.{{0,2000}}?-->)
+    |(?P<escape>\\[!-/:-@\[-`{{-~])                                                         # \*
+    |(?P<entity>{ENTITY.pattern.replace("#", "[#]")})
+    |(?P<emphasis>\*{{1,3}}|_{{1,3}}|~~)
+    |(?P<cell>\|)
+    """,
+    re.DOTALL | re.VERBOSE,
 )
 _IMAGE = re.compile(r"!\[(?P<text>[^\]]*)\](?P<end>.*)", re.DOTALL)
 _TITLE = re.compile(r"""\(\s*(?:<[^<>]*>|[^<\s]\S*)\s+(?P<quote>["'])(?P<text>.*)(?P=quote)\s*\)""", re.DOTALL)
@@ -131,7 +144,7 @@ def _paragraph(text: str, start: int, labels: frozenset[str], *, is_row: bool = 
         start = prefix.end()
     end = max(start, len(text.rstrip()))
     yield text[:start]
-    matches = list(_INLINE.finditer(text, start, end))
+    matches = list(_INLINE_SYNTAX.finditer(text, start, end))
     pairs, is_row = _pairs(matches, labels), is_row or text.startswith("|", start)
     builder, offset = _Builder(labels=labels, pairs=pairs), start
     for match in matches:
@@ -170,27 +183,27 @@ def _pairs(matches: Sequence[re.Match[str]], labels: frozenset[str]) -> dict[int
             brackets.pop()
 
     for match in matches:
-        text, mark = match.string, match[0]
+        text, sign = match.string, match[0]
         if match["open"] is not None:
             brackets.append(len(opened))
             opened.append(match)
-        elif match["mark"] is not None:
+        elif match["emphasis"] is not None:
             before, after = text[: match.start()][-1:], text[match.end() : match.end() + 1]
-            in_word = mark[0] == "_" and before.isalnum() and after.isalnum()
-            if before.strip() and not in_word and waiting[mark] > 0:
+            in_word = sign[0] == "_" and before.isalnum() and after.isalnum()
+            if before.strip() and not in_word and waiting[sign] > 0:
                 start = len(opened) - 1
-                while opened[start][0] != mark:
+                while opened[start][0] != sign:
                     start -= 1
-                close(start, match.start(), mark)
+                close(start, match.start(), sign)
             elif after.strip() and not in_word:
                 opened.append(match)
-                waiting[mark] += 1
+                waiting[sign] += 1
         elif brackets and (match["close"] is not None or match["end"] is not None):
             start = brackets.pop()
             own = text[opened[start].end() : match.start()]
-            label = own if mark in ("]", "][]") else mark[2:-1]
-            if mark.startswith("](") or _label(label) in labels:
-                close(start, match.start(), mark if mark.startswith("](") else f"][{label}]")
+            label = own if sign in ("]", "][]") else sign[2:-1]
+            if sign.startswith("](") or _label(label) in labels:
+                close(start, match.start(), sign if sign.startswith("](") else f"][{label}]")
     return pairs
 
 
@@ -216,7 +229,7 @@ class _Builder(BlockBuilder):
             self.item(raw, raw)
         elif match.start() in self.pairs:
             raw, is_end = self.pairs[match.start()]
-            name = match["mark"] or "["
+            name = match["emphasis"] or "["
             titled = _title_parts(raw[1:]) if is_end and name == "[" else ()
             self.tag(Token(raw, name, is_end), ("]", *titled) if titled else ())
         elif match["image"] is not None:
@@ -252,7 +265,7 @@ def _title_parts(end: str) -> Parts:
 
 def _attribute(text: str, delimiters: str) -> Parts:
     """A title or the description of an image, which a delimiter would end."""
-    matches = list(_INLINE.finditer(text))
+    matches = list(_INLINE_SYNTAX.finditer(text))
     builder, offset = _Builder(pairs=_pairs(matches, frozenset())), 0
     for match in matches:
         builder.plain(text[offset : match.start()])

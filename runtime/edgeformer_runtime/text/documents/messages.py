@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from edgeformer_runtime.text.block import Block, Item, overlapping
 from edgeformer_runtime.text.documents.document import Piece
-from edgeformer_runtime.text.markup import html_parts
 from edgeformer_runtime.text.markup.builder import ENTITY
+from edgeformer_runtime.text.markup.html import html_parts
 from edgeformer_runtime.text.protected import protected_items
 
 _NUMBERED = frozenset(("c-format", "gcc-internal-format", "objc-format", "perl-format", "php-format"))
@@ -40,17 +40,17 @@ def message_parts(text: str, flags: Collection[str]) -> Piece:
         flags: flags that say what its directives are, such as ``c-format``.
     """
     parts = list(_parts(text, flags))
-    marks = [
-        (index, part, mark) for index, part in enumerate(parts) if isinstance(part, Block) for mark in _marks(part)
+    keys = [
+        (index, part, key) for index, part in enumerate(parts) if isinstance(part, Block) for key in _access_keys(part)
     ]
-    if len(marks) == 1:  # of several, none is certain
-        index, block, mark = marks[0]
-        parts[index] = _without(block, [mark])
+    if len(keys) == 1:  # of several, none is certain
+        index, block, key = keys[0]
+        parts[index] = _without(block, [key])
     return parts
 
 
-def _marks(block: Block) -> list[int]:
-    """Characters of a block that mark an access key."""
+def _access_keys(block: Block) -> list[int]:
+    """Characters of a block that stand before the letter of an access key."""
     items = sorted([*block.items, *protected_items(block)], key=lambda item: item.start)
     starts = [match.start() for match in _ACCESS_KEY.finditer(block.text)]
     return [start for start in starts if block.raw[start] in "&_" and not overlapping(items, start, start + 1)]

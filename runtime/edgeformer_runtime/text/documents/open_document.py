@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from edgeformer_runtime.text.documents.document import Document
-from edgeformer_runtime.text.documents.marked import Mark, MarkedParagraph, office_document
+from edgeformer_runtime.text.documents.office import OfficeParagraph, TagContent, office_document
 from edgeformer_runtime.text.documents.packages import Package
 
 if TYPE_CHECKING:
@@ -38,21 +38,21 @@ def _read_range(element: _Element) -> tuple[Hashable, bool] | None:
     return (tag.removesuffix("-start").removesuffix("-end"), name), tag.endswith("-end")
 
 
-class _Paragraph(MarkedParagraph):
+class _Paragraph(OfficeParagraph):
     """A paragraph or heading."""
 
     names_of_paragraphs = _PARAGRAPHS
     read_range = staticmethod(_read_range)
 
     def clear(self, element: _Element) -> None:
-        """See :meth:`MarkedParagraph.clear`."""
+        """See :meth:`OfficeParagraph.clear`."""
         for child in list(element):
             element.remove(child)
             child.tail = None
         element.text = None
 
     def append(self, parent: _Element, format: _Element | None, text: str) -> None:
-        """See :meth:`MarkedParagraph.append`."""
+        """See :meth:`OfficeParagraph.append`."""
         if len(parent):
             parent[-1].tail = (parent[-1].tail or "") + text
         else:
@@ -83,7 +83,7 @@ def _read_children(paragraph: _Paragraph, element: _Element) -> None:
     paragraph.plain(_collapsed(element.text))
     for child in element:
         if child.tag in _INLINE:
-            paragraph.open(Mark(container=child))
+            paragraph.open(TagContent(container=child))
             _read_children(paragraph, child)
             paragraph.close()
         elif _is_field(child):

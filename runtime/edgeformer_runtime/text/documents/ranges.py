@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lxml.etree import _Element
 
-ReadMark = Callable[["_Element"], "tuple[Hashable, bool] | None"]
-"""Returns what an element marks and whether it is the end of that; ``None`` for elements that are not marks."""
+ReadBoundary = Callable[["_Element"], "tuple[Hashable, bool] | None"]
+"""Returns what an element bounds and whether it is the end of that; ``None`` for elements that bound nothing."""
 
 
 def own_elements(paragraph: _Element, paragraphs: Collection[str]) -> Iterator[_Element]:
@@ -23,15 +23,15 @@ def own_elements(paragraph: _Element, paragraphs: Collection[str]) -> Iterator[_
             waiting += reversed(element)
 
 
-def put_in_order(elements: Iterable[_Element], read: ReadMark) -> None:
+def put_in_order(elements: Iterable[_Element], read: ReadBoundary) -> None:
     """Move the end of what ends before it begins to its beginning."""
     ends: dict[Hashable, _Element] = {}
     for element in list(elements):
-        mark = read(element)
-        if mark is not None and mark[1]:
-            ends[mark[0]] = element
-        elif mark is not None and mark[0] in ends:
-            _move(ends.pop(mark[0]), element)
+        boundary = read(element)
+        if boundary is not None and boundary[1]:
+            ends[boundary[0]] = element
+        elif boundary is not None and boundary[0] in ends:
+            _move(ends.pop(boundary[0]), element)
 
 
 def _move(element: _Element, anchor: _Element) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from edgeformer_runtime.text.block import ACCENTS, Block, Span, spliced
 from edgeformer_runtime.text.documents.document import Document, decoded
-from edgeformer_runtime.text.markup import html_parts
+from edgeformer_runtime.text.markup.html import html_parts
 from edgeformer_runtime.text.surface import UNSPACED
 
 _TIMES = r"[ \t]*(?:\d+:)?\d{1,2}:\d\d[.,]\d{1,3}[ \t]*-->"
@@ -22,12 +22,20 @@ _TAG_OR_BREAK = re.compile(
     rf"<[^<>]*>|(?P<break> |(?<=[{UNSPACED}、。，！？])(?<![เ-ไ\u1039\u17d2])(?=[{UNSPACED}])(?![{ACCENTS}]))"
 )
 """A tag; or where a line may end: at a space, or between letters of scripts without spaces."""
-_NAME = r"[A-ZÀ-ÖØ-Þ][A-ZÀ-ÖØ-Þ\d .'’#&-]{1,30}(?:\([^()\n]{1,30}\)\s?)?:\s"
-_LEAD = rf"(?:>>+|[-‐–—])[ \t]?(?:{_NAME})?|{_NAME}"
-_TURN = re.compile(
-    rf"^(?:<[^<>\n]*>|\{{\\[^{{}}\n]*\}})*(?:(?:{_LEAD})(?:[\[(](?P<said>[^\[\]()]+)[\])])?|[\[(](?P<alone>[^\[\]()]+)[\])])"
-    r"|^(?:\{\\[^{}\n]*\})+|\[(?P<inner>[^\[\]]+)\]|(?<=[.!?…\"”»])[ \t]+[-‐–—](?=[ \t])",
-    re.MULTILINE,
+_NAME = r"[A-ZÀ-ÖØ-Þ][A-ZÀ-ÖØ-Þ\d\ .'’\#&-]{1,30}(?:\([^()\n]{1,30}\)\s?)?:\s"
+_SPEAKER_CHANGE = re.compile(
+    rf"""
+    ^(?:<[^<>\n]*>|\{{\\[^{{}}\n]*\}})*                       # tags and positions at the beginning of a line, and then
+    (?:
+        (?:(?:>>+|[-‐–—])[ \t]?(?:{_NAME})?|{_NAME})           # a dash, a name, or both
+        (?:[\[(](?P<said>[^\[\]()]+)[\])])?                    # and how it is said: `- (softly)`
+        |[\[(](?P<alone>[^\[\]()]+)[\])]                       # or a stage direction
+    )
+    |^(?:\{{\\[^{{}}\n]*\}})+                                  # positions alone: `{{\an8}}`
+    |\[(?P<inner>[^\[\]]+)\]                                  # a stage direction in the middle of a line
+    |(?<=[.!?…\"”»])[ \t]+[-‐–—](?=[ \t])                      # somebody else in the same line
+    """,
+    re.MULTILINE | re.VERBOSE,
 )
 """What begins a line that does not continue the one before it: who speaks (``- ``, ``TOM: ``, ``>> ``), where it is
 shown (``{\\an8}``), and stage directions in brackets; and who else speaks in the same line."""
@@ -35,7 +43,7 @@ shown (``{\\an8}``), and stage directions in brackets; and who else speaks in th
 
 def read_subtitles(content: bytes, name: str, *, is_vtt: bool) -> Document:
     """Read a SubRip or a WebVTT file."""
-    mark, text = decoded(content, f"`{name}`")
+    byte_order_mark, text = decoded(content, f"`{name}`")
     pieces: list[list[str | Block]] = []
     spans: list[Span] = []
     times = None
@@ -48,16 +56,16 @@ def read_subtitles(content: bytes, name: str, *, is_vtt: bool) -> Document:
                 if start < end:
                     spans.append((start, end))
                     pieces.append(list(html_parts(text[start:end], entities=is_vtt, is_cue=True)))
-    return Document(pieces, lambda texts, language: (mark + _written(text, spans, texts)).encode("utf-8"))
+    return Document(pieces, lambda texts, language: (byte_order_mark + _written(text, spans, texts)).encode("utf-8"))
 
 
 def _turns(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """What each speaker says in a cue, and what stage directions say, without what marks them."""
-    for mark in _TURN.finditer(text, start, end):
-        yield start, mark.start()
-        if mark.lastgroup:
-            yield mark.span(mark.lastgroup)
-        start = mark.end()
+    for match in _SPEAKER_CHANGE.finditer(text, start, end):
+        yield start, match.start()
+        if match.lastgroup:
+            yield match.span(match.lastgroup)
+        start = match.end()
     yield start, end
 
 

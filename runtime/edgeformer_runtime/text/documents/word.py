@@ -22,7 +22,7 @@ from edgeformer_runtime.text.documents.fields import (
     tagged,
 )
 from edgeformer_runtime.text.documents.fields import W as _W
-from edgeformer_runtime.text.documents.marked import Mark, MarkedParagraph, office_document
+from edgeformer_runtime.text.documents.office import OfficeParagraph, TagContent, office_document
 from edgeformer_runtime.text.documents.packages import Package
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _BREAKS = frozenset(f"{_W}{name}" for name in ("br", "cr", "tab"))
 
 
 @dataclass
-class _Paragraph(MarkedParagraph):
+class _Paragraph(OfficeParagraph):
     """A paragraph. Text whose format is not that of most text of its paragraph, link or the like is marked."""
 
     names_of_paragraphs = (f"{_W}p",)
@@ -54,13 +54,13 @@ class _Paragraph(MarkedParagraph):
     fields: Fields = field(kw_only=True)
 
     def clear(self, element: _Element) -> None:
-        """See :meth:`MarkedParagraph.clear`."""
+        """See :meth:`OfficeParagraph.clear`."""
         for child in list(element):
             if child.tag not in _PROPERTIES:
                 element.remove(child)
 
     def append(self, parent: _Element, format: _Element | None, text: str) -> None:
-        """Append text as a run; see :meth:`MarkedParagraph.append`."""
+        """Append text as a run; see :meth:`OfficeParagraph.append`."""
         run = parent.makeelement(f"{_W}r") if format is None else deepcopy(format)
         content = run.makeelement(f"{_W}t")
         content.text = text
@@ -140,7 +140,7 @@ def _read_children(paragraph: _Paragraph, element: _Element) -> None:
             paragraph.close()
             last = None
         if child in ends:
-            paragraph.open(Mark(group, ends[child]))
+            paragraph.open(TagContent(group, ends[child]))
         elif child in closing:
             paragraph.close()
         else:
@@ -155,7 +155,7 @@ def _read_group(paragraph: _Paragraph, group: Sequence[_Element]) -> None:
     if child.tag == f"{_W}fldSimple" and is_computed(child.get(f"{_W}instr", "")):
         paragraph.point(child, unread=result_text(group, paragraph.fields))
     elif child.tag in _CONTAINERS:
-        paragraph.open(Mark(container=child))
+        paragraph.open(TagContent(container=child))
         _read_children(paragraph, child)
         paragraph.close()
     elif len(group) > 1 or _is_text_run(child):
@@ -184,7 +184,7 @@ def _read_run(paragraph: _Paragraph, run: _Element, base: _Format, last: _Format
         last = None
     empty = empty_run(run)
     if own != base and last is None:
-        paragraph.open(Mark(format=empty))
+        paragraph.open(TagContent(format=empty))
         last = own
     for child in list(run):
         if child.tag == f"{_W}t":

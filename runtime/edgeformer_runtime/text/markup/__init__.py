@@ -1,6 +1,5 @@
 """HTML as blocks of text with tags."""
 
-from edgeformer_runtime.text.markup.parts import html_parts, readable
-from edgeformer_runtime.text.markup.tokens import INLINE
+from edgeformer_runtime.text.markup.html import html_parts, readable
 
-__all__ = ["INLINE", "html_parts", "readable"]
+__all__ = ["html_parts", "readable"]

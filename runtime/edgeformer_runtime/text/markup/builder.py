@@ -9,14 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from edgeformer_runtime.text.block import LETTER, Block, Item, Parts, Tag
-from edgeformer_runtime.text.markup.tokens import Token, names
+from edgeformer_runtime.text.lexicon import LEXICON, split_names
+from edgeformer_runtime.text.markup.tokens import Token
 
 ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
 LEGACY_ENTITY = re.compile(ENTITY.pattern.replace(";", ";?"))
 """An entity in text, whose semicolon may be missing; the longest beginning that is one counts."""
 ATTRIBUTE_ENTITY = re.compile(ENTITY.pattern.replace("}", "}+").replace(";", "(?:;|(?![=a-zA-Z0-9;]))"))
 
-_IMAGES = names("embed img input")
+_IMAGES = split_names(LEXICON["html"]["images"])
 """Elements that are shown between words."""
 ESCAPES: Mapping[int, str] = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 """How text is written in HTML."""

@@ -7,45 +7,38 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from edgeformer_runtime.text.lexicon import LEXICON, split_names
 
-def names(text: str) -> frozenset[str]:
-    """Split a list of names."""
-    return frozenset(text.split())
-
-
-INLINE = names(
-    "a abbr acronym b bdi bdo big cite code data del dfn em font g i img ins kbd label mark math nobr output q rp rt "
-    "ruby s samp small span strike strong sub sup svg time tt u var wbr x"
-)
+INLINE = split_names(LEXICON["html"]["inline"])
 """Elements inside sentences; tags of others end a sentence."""
-BLOCKS = names(
+BLOCKS = split_names(
     "address article aside blockquote body br button caption center col colgroup dd details dialog dir div dl dt "
     "fieldset figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr iframe legend li main menu nav object "
     "ol optgroup option p pre script search section select style summary table tbody td textarea tfoot th thead title "
     "tr ul video"
 )
 """Elements of HTML that begin a paragraph or the like."""
-VOID = names("area base br col embed hr img input link meta param source track wbr x")
+VOID = split_names(LEXICON["html"]["void"])
 """Elements without an end tag."""
-COPIED = names("code kbd math pre samp script style svg textarea tt var")
+COPIED = split_names(LEXICON["html"]["copied"])
 """Elements whose content is not translated."""
-_SECTIONS = names("tbody tfoot thead")
+_SECTIONS = split_names("tbody tfoot thead")
 _CLOSED_BY = {
-    "dd": names("dd dt"),
-    "dt": names("dd dt"),
-    "li": names("li"),
-    "optgroup": names("optgroup"),
-    "option": names("optgroup option"),
-    "p": names(
+    "dd": split_names("dd dt"),
+    "dt": split_names("dd dt"),
+    "li": split_names("li"),
+    "optgroup": split_names("optgroup"),
+    "option": split_names("optgroup option"),
+    "p": split_names(
         "address article aside blockquote center details dialog dir div dl fieldset figcaption figure footer form h1 "
         "h2 h3 h4 h5 h6 header hgroup hr main menu nav ol p pre search section table ul"
     ),
-    "rp": names("rp rt"),
-    "rt": names("rp rt"),
+    "rp": split_names("rp rt"),
+    "rt": split_names("rp rt"),
     **dict.fromkeys(_SECTIONS, _SECTIONS),
-    "td": _SECTIONS | names("td th tr"),
-    "th": _SECTIONS | names("td th tr"),
-    "tr": _SECTIONS | names("tr"),
+    "td": _SECTIONS | split_names("td th tr"),
+    "th": _SECTIONS | split_names("td th tr"),
+    "tr": _SECTIONS | split_names("tr"),
 }
 """Elements whose end tag may be omitted, and the start tags that end them; so do the end tags of elements around."""
 _CLOSING = frozenset().union(*_CLOSED_BY.values())

@@ -1,19 +1,33 @@
-"""From HTML to blocks of text with tags."""
+"""From HTML to blocks of text with tags, and attributes that people read, such as ``alt`` and ``title``."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
+import re
+import string
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from edgeformer_runtime.text.block import Block, Parts, Tag
-from edgeformer_runtime.text.markup.attributes import tag_parts
-from edgeformer_runtime.text.markup.builder import ENTITY, ESCAPES, LEGACY_ENTITY, BlockBuilder
+from edgeformer_runtime.text.lexicon import LEXICON
+from edgeformer_runtime.text.markup.builder import ATTRIBUTE_ENTITY, ENTITY, ESCAPES, LEGACY_ENTITY, BlockBuilder
 from edgeformer_runtime.text.markup.tokens import BLOCKS, INLINE, Token, element_ends, html_tokens
 
 _INLINE = INLINE | {"", "!"}
-_MAX_MARK = 10
+_MAX_SIGN_TOKENS = 10
 """Most tokens of a footnote mark."""
+_ATTRIBUTE = re.compile(
+    r"""(?P<name>[^\s"'<>/=]+)(?:\s*=\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"'=<>`]+)))?"""
+)
+_HTML = LEXICON["html"]
+_STYLE_SHEETS = ("link", "style")
+"""Elements whose title is the name of a style sheet."""
+_ESCAPES: dict[str, Mapping[int, str]] = {
+    "double": {**ESCAPES, ord('"'): "&quot;"},
+    "single": {**ESCAPES, ord("'"): "&#39;"},
+    "bare": {ord(character): f"&#{ord(character)};" for character in f"\"'`=<>&{string.whitespace}"},
+}
+"""How a value is written between double quotes, single quotes or none."""
 
 
 def readable(text: str) -> str:
@@ -44,9 +58,9 @@ def html_parts(
     offset = index = 0
     while index < len(tokens):
         token = tokens[index]
-        is_mark = _is_mark(tokens, index, ends[index])
-        end = (ends[index] if token.is_copied or is_mark else None) or index + 1
-        raw = "".join(part.raw for part in tokens[index:end])
+        is_sign = _is_raised_sign(tokens, index, ends[index])
+        end = (ends[index] if token.is_copied or is_sign else None) or index + 1
+        raw = "".join([part.raw for part in tokens[index:end]])
         attributes = () if is_cue or not token.has_translation else _with_attributes(token, raw)
         inline = is_cue or token.name in INLINE or token.name == "!" or (is_message and token.name not in BLOCKS)
         if not token.name:
@@ -57,7 +71,7 @@ def html_parts(
             yield Block("", "", (offset,), (Tag(0, raw, attributes=attributes),)) if attributes else raw
         elif end > index + 1:
             content = "".join(part.raw for part in tokens[index:end] if not part.name)
-            is_unread = is_mark and token.name == "sup"  # `word1` is no word, but `H2O` is
+            is_unread = is_sign and token.name == "sup"  # `word1` is no word, but `H2O` is
             builder.item("" if is_unread else html.unescape(content), raw, offset, attributes)
         else:
             builder.tag(token, attributes)
@@ -65,9 +79,9 @@ def html_parts(
     yield from builder.block(offset)
 
 
-def _is_mark(tokens: Sequence[Token], start: int, end: int | None) -> bool:
+def _is_raised_sign(tokens: Sequence[Token], start: int, end: int | None) -> bool:
     """Whether an element is a footnote mark, an exponent or an index: above or below the line, and without letters."""
-    if tokens[start].name not in ("sub", "sup") or end is None or end - start > _MAX_MARK:
+    if tokens[start].name not in ("sub", "sup") or end is None or end - start > _MAX_SIGN_TOKENS:
         return False
     text = "".join(token.raw for token in tokens[start:end] if not token.name)
     return (
@@ -80,6 +94,37 @@ def _is_mark(tokens: Sequence[Token], start: int, end: int | None) -> bool:
 def _with_attributes(token: Token, raw: str) -> Parts:
     """Divide a tag, or an element that is copied, into text to copy and attributes to translate; nothing if it has
     none."""
-    parts = tag_parts(token.raw, token.name) if token.name not in ("", "!") else ()
+    parts = _tag_parts(token.raw, token.name) if token.name not in ("", "!") else ()
     rest = raw[len(token.raw) :]
     return (*parts, rest) if parts and rest else parts
+
+
+def _tag_parts(tag: str, name: str) -> Parts:
+    """Divide a start tag into text to copy and the values of attributes that are translated; nothing if it has none.
+    Its name is in lowercase."""
+    found = [match for match in _ATTRIBUTE.finditer(tag, len(name) + 1) if match.lastgroup != "name"]
+    values = {match["name"].lower(): match[str(match.lastgroup)] for match in found}
+    parts: list[str | Block] = []
+    written = 0
+    for match in found:
+        kind = str(match.lastgroup)
+        start, end = match.span(kind)
+        if kind == "bare" and tag.endswith("/>") and end == len(tag) - 1:
+            end -= 1  # XML's end of an empty element
+        if _is_read(name, match["name"].lower(), values):
+            builder = BlockBuilder(_ESCAPES[kind])
+            builder.text(tag[start:end], 0, ATTRIBUTE_ENTITY)
+            parts += [tag[written:start], *builder.block()]
+            written = end
+    return (*parts, tag[written:]) if parts else ()
+
+
+def _is_read(element: str, attribute: str, values: dict[str, str]) -> bool:
+    """Return whether people read an attribute of an element with these attributes."""
+    if attribute == "value":
+        return element == "input" and values.get("type", "").lower() in _HTML["button_types"]
+    if attribute == "content":
+        return element == "meta" and values.get("name", values.get("property", "")).lower() in _HTML["metadata"]
+    if attribute == "title" and element in _STYLE_SHEETS:
+        return False
+    return attribute in _HTML["attributes"] or element in _HTML["attributes_of"].get(attribute, ())

@@ -1,1 +1,0 @@
-"""Numbers: whether a translation has those of its source, and how its language writes them."""
