@@ -124,7 +124,7 @@ CASES: dict[str, dict[str, Callable[[], Sent]]] = {
 }
 CASES |= {
     path: {"": lambda path=path: (path, b"", "")}  # type: ignore[misc]
-    for path in PATHS
+    for path in sorted(PATHS)
     if path not in CASES
 }
 PIECES = {
