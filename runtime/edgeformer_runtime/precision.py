@@ -13,7 +13,7 @@ from typing import Literal
 
 from edgeformer_runtime.contract import DType
 
-Precision = Literal["fp32", "fp16", "int8", "int8-block", "int4"]
+Precision = Literal["fp32", "fp16", "int8", "int4"]
 """Name of a precision; described by its row in :data:`PRECISIONS`."""
 
 BLOCK_SIZE = 256
@@ -120,7 +120,6 @@ _INTEGERS = Tolerances(
     unknown_tensor=0.5,
     matching_tensor=1e-4,
 )
-_BLOCKS = replace(_INTEGERS, other_kernels=0.15)
 
 PRECISIONS: dict[Precision, PrecisionTraits] = {
     "fp32": PrecisionTraits(
@@ -179,21 +178,8 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         encoder="int8",
         tolerances=_INTEGERS,
     ),
-    "int8-block": PrecisionTraits(
-        purpose="Fastest on CPUs for one row, with 8-bit weights in blocks.",
-        bits=8,
-        block_size=BLOCK_SIZE,
-        devices=("cpu",),
-        optimized_for="cpu",
-        portable=False,
-        operators=("MatMulNBits", "GatherBlockQuantized"),
-        min_onnxruntime="1.23",
-        row_multiple=2,
-        encoder="int8",
-        tolerances=_BLOCKS,
-    ),
     "int4": PrecisionTraits(
-        purpose="Smallest, and also fastest on CPUs for one row, with 4-bit weights in blocks.",
+        purpose="Smallest, and fastest on CPUs for one row, with 4-bit weights in blocks.",
         bits=4,
         block_size=BLOCK_SIZE,
         devices=("cpu",),
@@ -203,7 +189,7 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         min_onnxruntime="1.23",
         row_multiple=2,
         encoder="int8",
-        tolerances=_BLOCKS,
+        tolerances=replace(_INTEGERS, other_kernels=0.15),
     ),
 }
 """All precisions, highest first."""

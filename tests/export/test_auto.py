@@ -71,7 +71,7 @@ def test_recurrent_layers_have_names_too(store: Store) -> None:
 
 def test_fewer_bits_are_less_exact_and_smaller(model_graphs: ModelGraphs) -> None:
     for layer in model_graphs.optimized("int4").layers:
-        figures = [stored(layer, precision, model_graphs.rounding) for precision in ("int8-block", "int4")]
+        figures = [stored(layer, precision, model_graphs.rounding) for precision in ("int8", "int4")]
         (fine, large), (coarse, small) = figures
         assert fine is not None
         assert coarse is not None
@@ -153,5 +153,5 @@ def test_a_precision_that_fails_is_named_and_the_others_go_on(
     choice = export_best(model_graphs.run, tmp_path / "best", text, AutoOptions(beam_size=1)).choice
     assert choice is not None
     assert choice.failed == {"int4": "No blocks."}
-    assert [candidate.precision for candidate in choice.candidates] == ["fp32", "int8", "int8-block"]
+    assert [candidate.precision for candidate in choice.candidates] == ["fp32", "int8"]
     assert "int4 failed: No blocks." in (tmp_path / "best" / "README.md").read_text(encoding="utf-8")

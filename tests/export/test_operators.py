@@ -12,7 +12,7 @@ from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
 from tests.store import Store
 
-PRECISIONS: tuple[Precision, ...] = ("fp32", "int8", "int8-block")
+PRECISIONS: tuple[Precision, ...] = ("fp32", "int8", "int4")
 DEPTHS = {(2, 2): "post_norm", (3, 1): "uneven_depth"}
 """Layers of the encoder and of the decoder."""
 
@@ -47,7 +47,7 @@ TARGET = (
 LOOKUP = {
     "fp32": Counter(Gather=1, Mul=1),
     "int8": Counter(Gather=2, Cast=1, Mul=1),  # the row and its scale, in which sqrt(D) is
-    "int8-block": Counter(GatherBlockQuantized=1, Mul=1),
+    "int4": Counter(GatherBlockQuantized=1, Mul=1),
 }
 # Heads of the keys and of the values that the encoder makes for each layer of the decoder.
 APART = Counter(Reshape=2, Transpose=2)
@@ -81,12 +81,10 @@ EXPECTED: dict[tuple[str, Precision], Graph] = {
         Counter(),
         Counter(QuantizeLinear=6) + times(6, ROUNDED) + CACHE + CROSS + times(3, RESIDUAL + NORM),
     ),
-    (ENCODER_FILE, "int8-block"): Graph(
-        SOURCE + LOOKUP["int8-block"] + Counter(QuantizeLinear=1), INT8_ENCODER_LAYER, INT8_CROSS
-    ),
+    (ENCODER_FILE, "int4"): Graph(SOURCE + LOOKUP["int4"] + Counter(QuantizeLinear=1), INT8_ENCODER_LAYER, INT8_CROSS),
     # Sums, norms and biases are parts of other operators.
-    (DECODER_FILE, "int8-block"): Graph(
-        TARGET + LOOKUP["int8-block"] + Counter(MatMulNBits=1),
+    (DECODER_FILE, "int4"): Graph(
+        TARGET + LOOKUP["int4"] + Counter(MatMulNBits=1),
         Counter(),
         Counter(MatMulNBits=6, SkipLayerNormalization=3, Relu=1) + CACHE + CROSS,
     ),

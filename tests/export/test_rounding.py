@@ -21,7 +21,7 @@ from edgeformer_export.sample import SamplePair
 from edgeformer_export.weights import digest
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
-from edgeformer_runtime.precision import BLOCK_SIZE, Precision
+from edgeformer_runtime.precision import BLOCK_SIZE
 from tests.store import Store
 
 Matrix = NDArray[np.float32]
@@ -261,11 +261,8 @@ def test_graphs_and_report_have_the_calibrated_weights(model_graphs: ModelGraphs
     assert report.snr_db == pytest.approx(expected, abs=0.01)
 
 
-@pytest.mark.parametrize("precision", ["int8", "int8-block"])
-def test_8_bits_need_no_moments(
-    model_graphs: ModelGraphs, precision: Precision, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_8_bits_need_no_moments(model_graphs: ModelGraphs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_graphs, "rounding", BlockRounding(no_moments))
-    layers = model_graphs.optimized(precision).layers
-    _, _, changed = model_graphs.quantized(precision, assign(layers, precision))
+    layers = model_graphs.optimized("int8").layers
+    _, _, changed = model_graphs.quantized("int8", assign(layers, "int8"))
     assert changed

@@ -129,7 +129,7 @@ def halved(weight: NDArray[np.float32]) -> list[Any]:
 
 def report(weight: NDArray[np.float32]) -> list[Any]:
     layer = Layer("layer", (Use("decoder.onnx", "y", "linear", weight),))
-    return [stored(layer, "int8", quantize_blocks), stored(layer, "int8-block", quantize_blocks)]
+    return [stored(layer, "int8", quantize_blocks), stored(layer, "int4", quantize_blocks)]
 
 
 @pytest.mark.parametrize(

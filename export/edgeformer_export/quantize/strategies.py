@@ -100,5 +100,5 @@ class StaticRows:
         return lambda part: integers.T[part] * scale[part, None], integers.nbytes + scale.nbytes
 
 
-STRATEGIES: dict[Precision, Strategy] = {"int8-block": InBlocks(8), "int4": InBlocks(4), "int8": StaticRows()}
+STRATEGIES: dict[Precision, Strategy] = {"int4": InBlocks(4), "int8": StaticRows()}
 """The strategy of each precision whose weights are quantized, in the order of their passes."""
