@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from edgeformer_export.passes.names import joined_name
 from edgeformer_export.passes.patterns import Linear, constant, find_linears
 
 
@@ -51,7 +52,8 @@ class MergeLinears(ir.passes.InPlacePass):
 
 def _merge(graph: ir.Graph, linears: list[Linear]) -> None:
     first, name = linears[0], f"{linears[0].output.name}.merged"
-    weight = constant(graph, f"{name}.weight", np.concatenate([linear.weight for linear in linears], axis=1))
+    weights = np.concatenate([linear.weight for linear in linears], axis=1)
+    weight = constant(graph, joined_name(graph, [linear.constant for linear in linears]), weights)
     nodes = [ir.node("MatMul", [first.activation, weight])]
     if any(linear.bias is not None for linear in linears):
         biases = [

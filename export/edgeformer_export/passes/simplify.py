@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
+from functools import partial
 
 import onnx
 import onnx_ir as ir
 import onnxsim
 from onnxscript.optimizer import fold_constants
 
+from edgeformer_export.passes.names import fold
 from edgeformer_export.weights import rewritten
 
 _SKIPPED = [
@@ -36,10 +38,15 @@ class Simplify(ir.passes.FunctionalPass):
         """Simplify a copy of the model."""
         model = model.clone()
         # onnxsim does not see large weights, so what is computed from them is folded first.
-        fold_constants(model, should_fold=lambda node: True, output_size_limit=sys.maxsize)
+        fold(model, partial(fold_constants, model, should_fold=_is_worth_folding, output_size_limit=sys.maxsize))
         with contextlib.redirect_stdout(io.StringIO()):  # it prints that it does not know onnxruntime's own operators
             simplified = rewritten(model, _simplified)
         return ir.passes.PassResult(simplified, modified=True)  # unknown; the pipeline compares
+
+
+def _is_worth_folding(node: ir.Node) -> bool:
+    """Whether a node's result may become a constant: not if that would store a weight twice, which others read."""
+    return all(value is None or not value.is_initializer() or len(value.uses()) == 1 for value in node.inputs)
 
 
 def _simplified(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -23,7 +23,6 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer_export.passes.patterns import find_linears
 from edgeformer_export.quantize.calibration import TOKENS, TRANSLATING, Fed, batches, observed
 from edgeformer_export.quantize.layers import Layer
-from edgeformer_export.weights import digest
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.decoding.forced_steps import Pair, forced_batch
@@ -76,8 +75,7 @@ def weight_moments(
         progress: called with the fraction done, 0 … 1.
 
     Returns:
-        Moments ``(width, width)``, in any unit, by :func:`~edgeformer_export.weights.digest` of the weight's
-        rows; without weights whose moments are unknown.
+        Moments ``(width, width)``, in any unit, by the name of the layer; without those that are unknown.
     """
     inputs = input_moments(fed, lambda fraction: progress(fraction / 2))
     gradients = lookup_moments(model, fed.pairs, fed.special, lambda fraction: progress((1 + fraction) / 2))
@@ -86,7 +84,7 @@ def weight_moments(
         sums = [*_of_products(layer, inputs), *_of_lookups(layer, gradients)]
         sums = [total for total in sums if 0 < np.trace(total) < np.inf]
         if sums:
-            moments[digest(layer.rows)] = sums[0] if len(sums) == 1 else _scaled_sum(sums)
+            moments[layer.name] = sums[0] if len(sums) == 1 else _scaled_sum(sums)
     return moments
 
 
@@ -101,7 +99,7 @@ def _of_lookups(layer: Layer, gradients: Mapping[str, Matrix]) -> list[Matrix]:
     width = layer.rows.shape[1]
     if width > MAX_WIDTH or not any(use.kind == "lookup" and use.file in TRANSLATING for use in layer.uses):
         return []
-    known = gradients.get(layer.parts[0].parameter.name) if len(layer.parts) == 1 else None
+    known = gradients.get(layer.parameters[0].name) if len(layer.parameters) == 1 else None
     return [np.eye(width, dtype=np.float32) if known is None else known]
 
 

@@ -5,29 +5,28 @@ A new precision takes a row of :data:`~edgeformer_runtime.precision.PRECISIONS` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from edgeformer_export.quantize.blocks import (
-    QuantizeBlocks,
-    RoundBlocks,
-    choose_block_size,
-    dequantize_blocks,
-)
+from edgeformer_export.quantize.blocks import Blocks, QuantizeBlocks, choose_block_size, quantize_blocks
 from edgeformer_export.quantize.calibration import QuantizationRange
 from edgeformer_export.quantize.layers import Layer, Use
-from edgeformer_export.quantize.static import GivenScales, QuantizeStatic, quantize_columns
+from edgeformer_export.quantize.rounding import round_for_inputs
+from edgeformer_export.quantize.static import QuantizeStatic, Rows, quantize_rows
+from edgeformer_export.quantize.table import Integers, StoredWeight, signal_to_noise
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Target
-from edgeformer_runtime.precision import MIN_BLOCK, Precision
+from edgeformer_runtime.precision import MIN_BLOCK, PRECISIONS, Precision
 
-Stored = tuple[Callable[[slice], NDArray[np.float32]], int]
-"""What some of the rows of a stored weight are read as, and the size of the weight in bytes."""
+Moment = Callable[[], NDArray[np.float32] | None]
+"""Measures the second moments that count for a weight; ``None`` if they are unknown."""
+Moments = Callable[[], Mapping[str, NDArray[np.float32]]]
+"""Measures all second moments, by the names of layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +37,6 @@ class GraphFacts:
     """Which operators may be used."""
     ranges: Mapping[str, QuantizationRange]
     """Range of each activation."""
-    projections: frozenset[str]
-    """Digests of the weights that are output projections in any graph."""
-    given: Mapping[str, GivenScales]
-    """Scales of operators that were quantized elsewhere."""
-    round_blocks: RoundBlocks
-    """Rounds weights in blocks."""
 
 
 class Strategy(Protocol):
@@ -52,35 +45,30 @@ class Strategy(Protocol):
     def quantizes(self, use: Use) -> bool:
         """Whether an operator's weight is quantized in this way; if not, in that of the encoder's precision."""
 
-    def make_pass(self, graph: GraphFacts, names: Container[str]) -> ir.passes.PassBase:
+    def rounded(self, layer: Layer, moment: Moment) -> Integers:
+        """Round a weight."""
+
+    def make_pass(self, graph: GraphFacts, weights: Mapping[str, StoredWeight[Any]]) -> ir.passes.InPlacePass:
         """Make the pass that rewrites the operators of these names, which are :attr:`Use.name`."""
 
-    def stored(self, layer: Layer, round_blocks: RoundBlocks) -> Stored:
-        """Round a weight as the pass does."""
 
-
-@dataclass(frozen=True)
-class InBlocks:
+class Blocks4:
     """Blocks of a row's values share a scale. Fast for few rows, so the encoder's matrix products, which have many, are
     left to another strategy, as are operators that cannot read blocks and weights that are too narrow for them."""
-
-    bits: int
 
     def quantizes(self, use: Use) -> bool:
         """See :meth:`Strategy.quantizes`."""
         many_rows = use.kind == "linear" and use.file == contract.ENCODER_FILE
         return not many_rows and use.kind != "stored" and use.rows.shape[1] >= MIN_BLOCK
 
-    def make_pass(self, graph: GraphFacts, names: Container[str]) -> ir.passes.PassBase:
-        """See :meth:`Strategy.make_pass`."""
-        return QuantizeBlocks(self.bits, only=names, round_blocks=graph.round_blocks)
+    def rounded(self, layer: Layer, moment: Moment) -> Blocks:
+        """See :meth:`Strategy.rounded`."""
+        size, known = choose_block_size(layer.rows.shape[1]), moment()
+        return quantize_blocks(layer.rows, size) if known is None else round_for_inputs(layer.rows, known, size)
 
-    def stored(self, layer: Layer, round_blocks: RoundBlocks) -> Stored:
-        """See :meth:`Strategy.stored`."""
-        width = layer.rows.shape[1]
-        blocks = round_blocks(layer.rows, self.bits, choose_block_size(width, self.bits))
-        nbytes = blocks.packed.nbytes + blocks.scales.nbytes
-        return lambda part: dequantize_blocks(blocks.rows(part), self.bits, width), nbytes
+    def make_pass(self, graph: GraphFacts, weights: Mapping[str, StoredWeight[Blocks]]) -> ir.passes.InPlacePass:
+        """See :meth:`Strategy.make_pass`."""
+        return QuantizeBlocks(weights)
 
 
 class StaticRows:
@@ -90,15 +78,53 @@ class StaticRows:
         """See :meth:`Strategy.quantizes`."""
         return True
 
-    def make_pass(self, graph: GraphFacts, names: Container[str]) -> ir.passes.PassBase:
+    def rounded(self, layer: Layer, moment: Moment) -> Rows:
+        """See :meth:`Strategy.rounded`."""
+        return quantize_rows(layer.rows, None if layer.given is None else layer.given.rows)
+
+    def make_pass(self, graph: GraphFacts, weights: Mapping[str, StoredWeight[Rows]]) -> ir.passes.InPlacePass:
         """See :meth:`Strategy.make_pass`."""
-        return QuantizeStatic(graph.ranges, graph.target, graph.projections, only=names, given=graph.given)
-
-    def stored(self, layer: Layer, round_blocks: RoundBlocks) -> Stored:
-        """See :meth:`Strategy.stored`."""
-        integers, scale = quantize_columns(layer.rows.T, None if layer.given is None else layer.given.rows)
-        return lambda part: integers.T[part] * scale[part, None], integers.nbytes + scale.nbytes
+        return QuantizeStatic(weights, graph.ranges, graph.target)
 
 
-STRATEGIES: dict[Precision, Strategy] = {"int4": InBlocks(4), "int8": StaticRows()}
+STRATEGIES: dict[Precision, Strategy] = {"int4": Blocks4(), "int8": StaticRows()}
 """The strategy of each precision whose weights are quantized, in the order of their passes."""
+
+Table = Sequence[StoredWeight[Any]]
+"""Every weight of a model that can be quantized."""
+
+
+def make_table(
+    layers: Sequence[Layer],
+    precision: Precision,
+    moments: Moments,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> Table:
+    """Round every weight to a bundle's precision, or to the encoder's where its strategy leaves an operator to that.
+
+    Args:
+        layers: all weights of a model.
+        precision: the bundle's precision.
+        moments: measures second moments, by the names of layers; called when the first is needed.
+        progress: called with the fraction done, 0 … 1.
+    """
+    strategy, other = STRATEGIES.get(precision), PRECISIONS[precision].encoder
+    table: list[StoredWeight[Any]] = []
+    size, done = sum(layer.rows.size for layer in layers), 0
+    for layer in layers:
+        uses: dict[Precision, list[Use]] = {}
+        for use in layer.uses:
+            uses.setdefault(precision if strategy is None or strategy.quantizes(use) else other, []).append(use)
+        for name, readers in uses.items():
+            table.append(_stored(layer, tuple(readers), name, moments))
+        done += layer.rows.size
+        progress(done / size)
+    return table
+
+
+def _stored(layer: Layer, uses: tuple[Use, ...], precision: Precision, moments: Moments) -> StoredWeight[Any]:
+    strategy = STRATEGIES.get(precision)
+    if strategy is None:
+        return StoredWeight(layer, uses, precision, None, None)
+    integers = strategy.rounded(layer, lambda: moments().get(layer.name))
+    return StoredWeight(layer, uses, precision, integers, signal_to_noise(layer.rows, integers))

@@ -42,7 +42,7 @@ def weight_graph(decoder: ir.Model) -> ir.Model:
     width = linear.weight.shape[0]
     listed = _value(contract.LISTED, ir.DataType.INT64, (contract.LISTED_AXIS,))
     graph = ir.Graph([listed], [], nodes=[], opset_imports=dict(decoder.graph.opset_imports), name="shortlist_weight")
-    table = constant(graph, "projection", np.ascontiguousarray(linear.weight.T))
+    table = constant(graph, linear.constant, np.ascontiguousarray(linear.weight.T))
     rows = ir.node("Gather", [table, listed])
     bias = linear.bias
     if bias is None:

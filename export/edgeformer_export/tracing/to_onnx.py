@@ -18,6 +18,7 @@ from torch.export import Dim
 
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.transformer.self_attention import CausalSelfAttention
+from edgeformer_export.passes.names import fold
 from edgeformer_export.passes.patterns import constant
 from edgeformer_export.tracing.graphs import EncoderGraph, StepDecoderGraph
 from edgeformer_export.tracing.kernels import OPSET, scaled_queries, use_kernels
@@ -150,8 +151,11 @@ def _trace(
                 output_names=list(outputs),
                 dynamic_shapes=dynamic_shapes,
                 opset_version=OPSET,
+                optimize=False,
                 verbose=False,
             )
+            if program is not None:
+                fold(program.model, program.optimize)
     except RuntimeError as error:  # OnnxExporterError and torch.export's own among them
         cause: BaseException = error
         while inner := cause.__cause__ or cause.__context__:
