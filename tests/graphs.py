@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import onnx
 import onnx.parser
@@ -9,7 +13,18 @@ import onnx_ir as ir
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from edgeformer_export.quantize.calibration import QuantizationRange
+from edgeformer_export.quantize.layers import GivenScales, find_layers
+from edgeformer_export.quantize.static import activations
+from edgeformer_export.quantize.strategies import STRATEGIES, GraphFacts, make_table
+from edgeformer_export.quantize.table import StoredWeight
+from edgeformer_runtime.bundle.manifest import Target
+from edgeformer_runtime.contract import DECODER_FILE
 from edgeformer_runtime.engine.integer_products import EXACT_PRODUCTS, products_saturate
+from edgeformer_runtime.precision import Precision
+
+RANGE = QuantizationRange(0.05, 128)
+"""A range of activations."""
 
 
 def model_of(text: str, **constants: NDArray[np.generic]) -> ir.Model:
@@ -48,3 +63,30 @@ def run_all(model: ir.Model, **feeds: NDArray[np.generic]) -> dict[str, NDArray[
         options.add_session_config_entry(*EXACT_PRODUCTS)
     session = ort.InferenceSession(ir.to_proto(model).SerializeToString(), options, providers=["CPUExecutionProvider"])
     return dict(zip([output.name for output in session.get_outputs()], session.run(None, feeds), strict=True))
+
+
+def stored_weights(
+    graphs: Mapping[str, ir.Model], precision: Precision, given: Mapping[str, GivenScales] | None = None
+) -> dict[str, dict[str, StoredWeight[Any]]]:
+    """Round the weights of graphs, those of some operators by given scales; returns them by graph file and operator."""
+    layers = [replace(layer, given=(given or {}).get(layer.uses[0].name)) for layer in find_layers({}, dict(graphs))]
+    table = make_table(layers, precision, dict)
+    return {
+        file: {use.name: row for row in table if row.precision == precision for use in row.uses if use.file == file}
+        for file in graphs
+    }
+
+
+def quantized(
+    model: ir.Model,
+    precision: Precision = "int8",
+    target: Target = "ort",
+    ranges: QuantizationRange | Mapping[str, QuantizationRange] = RANGE,
+    given: Mapping[str, GivenScales] | None = None,
+) -> ir.Model:
+    """Quantize the weights of a decoder's graph, in place; one range is that of all activations."""
+    if isinstance(ranges, QuantizationRange):
+        ranges = dict.fromkeys(activations(model.graph), ranges)
+    weights = stored_weights({DECODER_FILE: model}, precision, given)[DECODER_FILE]
+    STRATEGIES[precision].make_pass(GraphFacts(target=target, ranges=ranges), weights)(model)
+    return model

@@ -16,7 +16,7 @@ from edgeformer_export.auto import AutoOptions, export_best
 from edgeformer_export.choice import COLUMNS, Choice
 from edgeformer_export.export import write_graphs
 from edgeformer_export.model_graphs import ModelGraphs
-from edgeformer_export.quantize.assignment import stored
+from edgeformer_export.quantize.strategies import make_table
 from edgeformer_export.validation_text import ValidationText
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
@@ -70,15 +70,16 @@ def test_recurrent_layers_have_names_too(store: Store) -> None:
 
 
 def test_fewer_bits_are_less_exact_and_smaller(model_graphs: ModelGraphs) -> None:
-    for layer in model_graphs.optimized("int4").layers:
-        figures = [stored(layer, precision, model_graphs.rounding) for precision in ("int8", "int4")]
-        (fine, large), (coarse, small) = figures
-        assert fine is not None
-        assert coarse is not None
-        assert 40 < fine < 55
-        assert 15 < coarse < 30
-        assert small < 0.65 * large < 0.3 * layer.rows.nbytes
-        assert stored(layer, "fp32", model_graphs.rounding) == (None, layer.rows.nbytes)
+    layers = model_graphs.optimized("int4").layers
+    tables = [make_table(layers, precision, lambda: model_graphs.moments) for precision in ("int8", "int4", "fp32")]
+    for layer in layers:
+        fine, coarse, whole = (next(row.report for row in table if row.layer is layer) for table in tables)
+        assert 40 < (fine.snr_db or 0) < 55
+        assert whole.snr_db is None
+        assert fine.bytes < 0.3 * whole.bytes == 0.3 * layer.rows.nbytes
+        if coarse.precision == "int4":
+            assert 15 < (coarse.snr_db or 0) < 30
+            assert coarse.bytes < 0.65 * fine.bytes
 
 
 @pytest.mark.slow

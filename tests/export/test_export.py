@@ -31,8 +31,7 @@ from edgeformer.model.transformer.model import Transformer
 from edgeformer.run.folder import Run
 from edgeformer.run.weights import save_weights
 from edgeformer_export.export import ParityError, export_run, golden_texts
-from edgeformer_export.kernels.plan import make_plan
-from edgeformer_export.kernels.products import NotPlannableError
+from edgeformer_export.kernels.plan import NotPlannableError, make_plan
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.parity.report import ParityReport
 from edgeformer_export.sample import grouped, sample_pairs, spread
@@ -340,7 +339,7 @@ def test_command_line_refuses(run: Run, fp32: Path, tmp_path: Path) -> None:
 def test_the_kernels_say_which_models_they_lack(variant: str, message: str) -> None:
     model = build_model(small_recipe(variant), 30, 30)
     with pytest.raises(NotPlannableError, match=message):
-        make_plan(model, {}, [], lambda array: 0)
+        make_plan(model, [], {}, lambda array: 0)
 
 
 @pytest.mark.slow
@@ -376,7 +375,6 @@ def test_command_line_reports_what_it_exports(
     assert report["parity"]["precision"] == precision
     manifest = open_bundle(tmp_path / "b").manifest
     assert report["passes"] == manifest.report.passes
-    assert {record["outcome"] for record in report["passes"]["decoder.onnx"]} <= {"changed", "unchanged", "rejected"}
     assert set(manifest.precision.values()) == stored
     session = ort.InferenceSession(tmp_path / "b" / "decoder.onnx")
     assert session.get_outputs()[0].name == "logits"

@@ -50,6 +50,7 @@ def make_plan(model: nn.Module, table: Table, quantized: Mapping[str, QuantizeSt
     config = model.config
     _check(config)
     made = _Layers(config, table, quantized, place)
+    first: Any = model.encoder_layers[0]
     recurrent = not hasattr(model.decoder_layers[0].target_layer, "attention")
     return Plan(
         version=VERSION,
@@ -65,7 +66,7 @@ def make_plan(model: nn.Module, table: Table, quantized: Mapping[str, QuantizeSt
         gated=config.ffn_gated,
         activation=config.activation,
         epsilon=config.norm_epsilon,
-        encoder_scale=float(np.float32(model.encoder_layers[0].attention.scale)),
+        encoder_scale=float(np.float32(first.attention.scale)),
         decoder_scale=1.0,  # those of decoder steps are in the weights of their queries
         cross_scale=1.0,
         output_scale=config.output_scale,

@@ -25,9 +25,6 @@ class HalfPrecision(ir.passes.FunctionalPass):
     conversion uses ONNX Runtime's own tool.
     """
 
-    may_grow = True
-    """Casts may enlarge a graph without weights."""
-
     def requires(self, model: ir.Model) -> None:
         """Check that the graph computes in float32."""
         if halves := [value.name for value in model.graph.inputs if value.dtype == ir.DataType.FLOAT16]:

@@ -16,15 +16,13 @@ from edgeformer_export.passes.patterns import Linear, constant, find_linears
 class MergeLinears(ir.passes.InPlacePass):
     """Merge linear layers that read the same activation into one.
 
-    - ``MatMul(x, A) [+ a]``, ``MatMul(x, B) [+ b]``, … become ``Split(MatMul(x, [A B …]) [+ [a b …]])``.
+    - ``MatMul(x, A) [+ a]``, ``MatMul(x, B) [+ b]``, … become ``Split(MatMul(x, [A B …]) [+ [a b …]])``, with a bias of
+      zeros for those without.
 
     Use this pass for decoder steps, which have few rows: each product has a fixed cost, and splitting the result is
     cheap. Products whose weight is also an embedding table (``Gemm``) are not merged, so that the table stays one
     tensor.
     """
-
-    may_grow = True
-    """Layers without a bias may get a bias of zeros."""
 
     def __init__(self, key: Callable[[Linear], Hashable] = lambda linear: None) -> None:
         """Set up the pass.

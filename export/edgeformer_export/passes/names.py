@@ -40,7 +40,7 @@ def fold(model: ir.Model, folding: Callable[[], object]) -> None:
 def _origins(graph: ir.Graph) -> dict[str, tuple[str, ...]]:
     """Find the initializers that each node's output is computed from, where it depends on constants only."""
     origins: dict[ir.Value, tuple[str, ...]] = {value: (name,) for name, value in graph.initializers.items()}
-    computed = {}
+    computed: dict[str, tuple[str, ...]] = {}
     for node in graph:
         inputs = [value for value in node.inputs if value is not None]
         if all(value in origins for value in inputs):

@@ -41,12 +41,13 @@ class Simplify(ir.passes.FunctionalPass):
         fold(model, partial(fold_constants, model, should_fold=_is_worth_folding, output_size_limit=sys.maxsize))
         with contextlib.redirect_stdout(io.StringIO()):  # it prints that it does not know onnxruntime's own operators
             simplified = rewritten(model, _simplified)
-        return ir.passes.PassResult(simplified, modified=True)  # unknown; the pipeline compares
+        return ir.passes.PassResult(simplified, modified=True)
 
 
 def _is_worth_folding(node: ir.Node) -> bool:
     """Whether a node's result may become a constant: not if that would store a weight twice, which others read."""
-    return all(value is None or not value.is_initializer() or len(value.uses()) == 1 for value in node.inputs)
+    weights = [value for value in node.inputs if value is not None and value.is_initializer()]
+    return all({use.node for use in weight.uses()} == {node} for weight in weights)
 
 
 def _simplified(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -51,7 +51,7 @@ class Blocks:
     @property
     def block_size(self) -> int:
         """Number of values that share a scale."""
-        return 2 * self.packed.shape[2]
+        return int(2 * self.packed.shape[2])
 
     @property
     def nbytes(self) -> int:
