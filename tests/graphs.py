@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from edgeformer_export.quantize.calibration import QuantizationRange
 from edgeformer_export.quantize.layers import GivenScales, find_layers
 from edgeformer_export.quantize.static import activations
-from edgeformer_export.quantize.strategies import STRATEGIES, GraphFacts, make_table
+from edgeformer_export.quantize.strategies import STRATEGIES, make_table
 from edgeformer_export.quantize.table import StoredWeight
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.contract import DECODER_FILE
@@ -88,5 +88,5 @@ def quantized(
     if isinstance(ranges, QuantizationRange):
         ranges = dict.fromkeys(activations(model.graph), ranges)
     weights = stored_weights({DECODER_FILE: model}, precision, given)[DECODER_FILE]
-    STRATEGIES[precision].make_pass(GraphFacts(target=target, ranges=ranges), weights)(model)
+    STRATEGIES[precision].make_pass(weights, ranges, target)(model)
     return model

@@ -22,7 +22,7 @@ from edgeformer_export.quantize.calibration import Fed, QuantizationRange, calib
 from edgeformer_export.quantize.layers import Layer, find_layers, given_activation, model_parameters
 from edgeformer_export.quantize.moments import Matrix, weight_moments
 from edgeformer_export.quantize.static import QuantizeStatic, activations
-from edgeformer_export.quantize.strategies import STRATEGIES, GraphFacts, Table, make_table
+from edgeformer_export.quantize.strategies import STRATEGIES, Table, make_table
 from edgeformer_export.sample import sample_pairs, spread
 from edgeformer_export.shortlist.graphs import weight_graph
 from edgeformer_export.stages import CALIBRATE, CHECK, OPTIMIZE, QUANTIZE, TRACE, WEIGH, StageProgress, silent
@@ -136,13 +136,12 @@ class ModelGraphs:
         ranges = self.ranges(precision)
         table = make_table(optimized.layers, precision, lambda: self.moments, partial(self._progress, QUANTIZE))
         for file in graphs:
-            facts = GraphFacts(target=self.target, ranges=ranges[file])
             for name, strategy in STRATEGIES.items():
                 weights = {
                     use.name: row for row in table if row.precision == name for use in row.uses if use.file == file
                 }
                 if weights:
-                    quantize = strategy.make_pass(facts, weights)
+                    quantize = strategy.make_pass(weights, ranges[file], self.target)
                     graphs[file], records = run_passes(graphs[file], [quantize])
                     passes[file] = (*passes[file], *records)
                     if isinstance(quantize, QuantizeStatic):

@@ -71,12 +71,11 @@ def test_recurrent_layers_have_names_too(store: Store) -> None:
 
 def test_fewer_bits_are_less_exact_and_smaller(model_graphs: ModelGraphs) -> None:
     layers = model_graphs.optimized("int4").layers
-    tables = [make_table(layers, precision, lambda: model_graphs.moments) for precision in ("int8", "int4", "fp32")]
+    tables = [make_table(layers, precision, lambda: model_graphs.moments) for precision in ("int8", "int4")]
     for layer in layers:
-        fine, coarse, whole = (next(row.report for row in table if row.layer is layer) for table in tables)
+        fine, coarse = (next(row.report for row in table if row.layer is layer) for table in tables)
         assert 40 < (fine.snr_db or 0) < 55
-        assert whole.snr_db is None
-        assert fine.bytes < 0.3 * whole.bytes == 0.3 * layer.rows.nbytes
+        assert fine.bytes < 0.3 * layer.rows.nbytes
         if coarse.precision == "int4":
             assert 15 < (coarse.snr_db or 0) < 30
             assert coarse.bytes < 0.65 * fine.bytes

@@ -20,11 +20,11 @@ from edgeformer_export.passes.simplify import Simplify
 from edgeformer_export.quantize.calibration import Observer, QuantizationRange
 from edgeformer_export.quantize.layers import GivenScales
 from edgeformer_export.quantize.static import activations, quantize_rows
-from edgeformer_export.quantize.strategies import STRATEGIES, GraphFacts
+from edgeformer_export.quantize.strategies import STRATEGIES
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
 from edgeformer_runtime.precision import Precision
-from tests.graphs import linear_model, model_of, quantized, run, run_all, stored_weights
+from tests.graphs import RANGE, linear_model, model_of, quantized, run, run_all, stored_weights
 from tests.store import Store
 from tests.variants import traced_variants
 
@@ -116,16 +116,13 @@ def test_scales_cover_each_row_and_spare_zero() -> None:
 @pytest.mark.parametrize("variant", ["post_norm", pytest.param("untied_silu", marks=pytest.mark.slow)])
 def test_a_tied_table_is_quantized_to_one_tensor(store: Store, variant: str, target: Target) -> None:
     graphs = store.traced(variant, target).graphs
-    facts = {
-        file: GraphFacts(target=target, ranges=dict.fromkeys(activations(model.graph), QuantizationRange(0.05, 128)))
-        for file, model in graphs.items()
-    }
+    ranges = {file: dict.fromkeys(activations(model.graph), RANGE) for file, model in graphs.items()}
     weights = stored_weights(graphs, "int8")
     # A table that is also projected with is stored as the projection needs it, (D, V) without ONNX Runtime's operators.
     is_transposed = target == "portable" and variant == "post_norm"
     tables = {}
     for file, model in graphs.items():
-        STRATEGIES["int8"].make_pass(facts[file], weights[file])(model)
+        STRATEGIES["int8"].make_pass(weights[file], ranges[file], target)(model)
         tensors = [value.const_value for value in model.graph.initializers.values() if value.const_value is not None]
         integers = [tensor.numpy() for tensor in tensors if tensor.dtype == ir.DataType.INT8]
         tables[file] = [array for array in integers if array.ndim == 2 and 300 in array.shape]

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from edgeformer_export.passes.patterns import constant_array, find_linears, find_lookups
 from edgeformer_export.passes.pipeline import weight_bytes
 from edgeformer_export.quantize.blocks import choose_block_size, quantize_blocks
-from edgeformer_export.quantize.static import activations
-from edgeformer_export.quantize.strategies import STRATEGIES, GraphFacts
+from edgeformer_export.quantize.strategies import STRATEGIES
 from edgeformer_export.weights import WeightsFile
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, SOURCE, SOURCE_LENGTH
 from edgeformer_runtime.precision import PRECISIONS
-from tests.graphs import RANGE, linear_model, model_of, quantized, run, run_all, stored_weights
+from tests.graphs import linear_model, model_of, quantized, run, run_all, stored_weights
 from tests.store import Store
 from tests.variants import traced_variants
 
@@ -134,8 +133,7 @@ def test_a_tied_table_is_stored_once_for_both_graphs(store: Store, tmp_path: Pat
     graphs = store.traced("post_norm").graphs
     weights = stored_weights(graphs, "int4")
     for file, model in graphs.items():
-        facts = GraphFacts(target="ort", ranges=dict.fromkeys(activations(model.graph), RANGE))
-        STRATEGIES["int4"].make_pass(facts, weights[file])(model)
+        STRATEGIES["int4"].make_pass(weights[file], {}, "ort")(model)
     encoder, decoder = graphs[ENCODER_FILE], graphs[DECODER_FILE]
     assert len(list(find_linears(encoder.graph))) > 0  # which are for another pass: they have many rows
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
 from onnxscript.rewriter import RewritePass
@@ -19,7 +21,8 @@ class FuseSkipNorm(RewritePass):
     """
 
     def __init__(self) -> None:
-        super().__init__([SkipLayerNormFusion.rule("SkipLayerNorm"), SkipRmsNormFusion.rule("SkipRmsNorm")])
+        kinds: tuple[Any, ...] = (SkipLayerNormFusion, SkipRmsNormFusion)  # untyped in onnxscript
+        super().__init__([kind.rule(kind.__name__) for kind in kinds])
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Fuse in place."""

@@ -103,7 +103,7 @@ class QuantizeBlocks(ir.passes.InPlacePass):
 
     def _replace_linear(self, graph: ir.Graph, linear: Linear) -> None:
         name, (width, out) = f"{linear.output.name}.weight", linear.weight.shape
-        blocks = self._blocks(linear.output)
+        blocks = self._weights[str(linear.output.name)].integers
         packed = constant(graph, f"{name}.blocks", blocks.packed)
         scales = constant(graph, f"{name}.scales", blocks.scales)
         attributes = {"K": width, "N": out, "accuracy_level": ACCURACY_LEVEL, **_attributes(blocks)}
@@ -113,7 +113,7 @@ class QuantizeBlocks(ir.passes.InPlacePass):
         replace(graph, linear.nodes, linear.nodes[0], [node])
 
     def _replace_lookup(self, graph: ir.Graph, node: ir.Node) -> None:
-        name, blocks = f"{node.outputs[0].name}.table", self._blocks(node.outputs[0])
+        name, blocks = f"{node.outputs[0].name}.table", self._weights[str(node.outputs[0].name)].integers
         packed = constant(graph, f"{name}.blocks", blocks.packed.reshape(len(blocks.packed), -1))
         scales = constant(graph, f"{name}.scales", blocks.scales)
         attributes = {"gather_axis": 0, "quantize_axis": 1, **_attributes(blocks)}
@@ -123,11 +123,6 @@ class QuantizeBlocks(ir.passes.InPlacePass):
             bounds = [constant(graph, f"{name}.slice.{at}", np.array([at])) for at in (0, blocks.width, -1)]
             added.append(ir.node("Slice", [added[0].outputs[0], *bounds]))
         replace(graph, (node,), node, added)
-
-    def _blocks(self, output: ir.Value) -> Blocks:
-        blocks = self._weights[str(output.name)].integers
-        assert blocks is not None
-        return blocks
 
 
 def _attributes(blocks: Blocks) -> dict[str, int]:

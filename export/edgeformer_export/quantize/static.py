@@ -118,7 +118,7 @@ class QuantizeStatic(ir.passes.InPlacePass):
         for node in lookups:
             self._replace_lookup(graph, node)
         for node, index in stored:
-            _store_as_integers(graph, node, index, self._rows(stored_name(node, index)))
+            _store_as_integers(graph, node, index, self._weights[stored_name(node, index)].integers)
         if self._target == "ort" and linears:
             model.opset_imports.setdefault(MICROSOFT, 1)
         common.RemoveUnusedNodesPass()(model)
@@ -147,7 +147,7 @@ class QuantizeStatic(ir.passes.InPlacePass):
                 added.append(ir.node("Clip", [added[-1].outputs[0], None, highest]))
             added[-1].outputs[0].name = f"{name}.uint8{suffix}"
             quantized_inputs[key] = _QuantizedInput(added[-1].outputs[0], scale, zero_point)
-        rows, bias = self._rows(str(linear.output.name)), linear.bias
+        rows, bias = self._weights[str(linear.output.name)].integers, linear.bias
         by_rows = linear.nodes[0].op_type == "Gemm" and linear.nodes[0].attributes.get_int("transB") == 1
         values = None if bias is None or bias.const_value is None else constant_array(bias)
         product = IntegerProduct(rows, by_rows, values, bounds, is_symmetric)
@@ -184,7 +184,7 @@ class QuantizeStatic(ir.passes.InPlacePass):
 
     def _replace_lookup(self, graph: ir.Graph, node: ir.Node) -> None:
         ids, name = node.inputs[1], str(node.outputs[0].name)
-        rows, uses = self._rows(name), self._weights[name].layer.uses
+        rows, uses = self._weights[name].integers, self._weights[name].layer.uses
         transposed = self._target == "portable" and any(use.kind == "linear" for use in uses)
         factor = _factor(node)
         nodes = (node,) if factor is None else (node, factor[0])
@@ -204,11 +204,6 @@ class QuantizeStatic(ir.passes.InPlacePass):
         row_scale = ir.node("Gather", [scales, ids], {"axis": 0})
         added += [cast, row_scale, ir.node("Mul", [cast.outputs[0], row_scale.outputs[0]])]
         replace(graph, nodes, node, added)
-
-    def _rows(self, name: str) -> Rows:
-        rows = self._weights[name].integers
-        assert rows is not None
-        return rows
 
 
 def _factor(lookup: ir.Node) -> tuple[ir.Node, np.float32] | None:

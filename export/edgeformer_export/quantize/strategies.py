@@ -6,12 +6,11 @@ A new precision takes a row of :data:`~edgeformer_runtime.precision.PRECISIONS` 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import onnx_ir as ir
 from numpy.typing import NDArray
+from onnx_ir.passes import InPlacePass
 
 from edgeformer_export.quantize.blocks import Blocks, QuantizeBlocks, choose_block_size, quantize_blocks
 from edgeformer_export.quantize.calibration import QuantizationRange
@@ -23,20 +22,12 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.precision import MIN_BLOCK, PRECISIONS, Precision
 
-Moment = Callable[[], NDArray[np.float32] | None]
-"""Measures the second moments that count for a weight; ``None`` if they are unknown."""
-Moments = Callable[[], Mapping[str, NDArray[np.float32]]]
-"""Measures all second moments, by the names of layers."""
+MeasureMoments = Callable[[], Mapping[str, NDArray[np.float32]]]
+"""Measures the second moments that count for weights, by the names of layers; without those that are unknown."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class GraphFacts:
-    """What the passes on a graph need to know."""
-
-    target: Target
-    """Which operators may be used."""
-    ranges: Mapping[str, QuantizationRange]
-    """Range of each activation."""
+Ranges = Mapping[str, QuantizationRange]
+"""Range of each activation, by name."""
 
 
 class Strategy(Protocol):
@@ -45,11 +36,11 @@ class Strategy(Protocol):
     def quantizes(self, use: Use) -> bool:
         """Whether an operator's weight is quantized in this way; if not, in that of the encoder's precision."""
 
-    def rounded(self, layer: Layer, moment: Moment) -> Integers:
+    def rounded(self, layer: Layer, moments: MeasureMoments) -> Integers:
         """Round a weight."""
 
-    def make_pass(self, graph: GraphFacts, weights: Mapping[str, StoredWeight[Any]]) -> ir.passes.InPlacePass:
-        """Make the pass that rewrites the operators of these names, which are :attr:`Use.name`."""
+    def make_pass(self, weights: Mapping[str, StoredWeight[Any]], ranges: Ranges, target: Target) -> InPlacePass:
+        """Make the pass that puts weights into a graph, by :attr:`Use.name` of the operators to replace."""
 
 
 class Blocks4:
@@ -61,12 +52,12 @@ class Blocks4:
         many_rows = use.kind == "linear" and use.file == contract.ENCODER_FILE
         return not many_rows and use.kind != "stored" and use.rows.shape[1] >= MIN_BLOCK
 
-    def rounded(self, layer: Layer, moment: Moment) -> Blocks:
+    def rounded(self, layer: Layer, moments: MeasureMoments) -> Blocks:
         """See :meth:`Strategy.rounded`."""
-        size, known = choose_block_size(layer.rows.shape[1]), moment()
+        size, known = choose_block_size(layer.rows.shape[1]), moments().get(layer.name)
         return quantize_blocks(layer.rows, size) if known is None else round_for_inputs(layer.rows, known, size)
 
-    def make_pass(self, graph: GraphFacts, weights: Mapping[str, StoredWeight[Blocks]]) -> ir.passes.InPlacePass:
+    def make_pass(self, weights: Mapping[str, StoredWeight[Blocks]], ranges: Ranges, target: Target) -> InPlacePass:
         """See :meth:`Strategy.make_pass`."""
         return QuantizeBlocks(weights)
 
@@ -78,13 +69,13 @@ class StaticRows:
         """See :meth:`Strategy.quantizes`."""
         return True
 
-    def rounded(self, layer: Layer, moment: Moment) -> Rows:
+    def rounded(self, layer: Layer, moments: MeasureMoments) -> Rows:
         """See :meth:`Strategy.rounded`."""
         return quantize_rows(layer.rows, None if layer.given is None else layer.given.rows)
 
-    def make_pass(self, graph: GraphFacts, weights: Mapping[str, StoredWeight[Rows]]) -> ir.passes.InPlacePass:
+    def make_pass(self, weights: Mapping[str, StoredWeight[Rows]], ranges: Ranges, target: Target) -> InPlacePass:
         """See :meth:`Strategy.make_pass`."""
-        return QuantizeStatic(weights, graph.ranges, graph.target)
+        return QuantizeStatic(weights, ranges, target)
 
 
 STRATEGIES: dict[Precision, Strategy] = {"int4": Blocks4(), "int8": StaticRows()}
@@ -97,34 +88,27 @@ Table = Sequence[StoredWeight[Any]]
 def make_table(
     layers: Sequence[Layer],
     precision: Precision,
-    moments: Moments,
+    moments: MeasureMoments,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> Table:
     """Round every weight to a bundle's precision, or to the encoder's where its strategy leaves an operator to that.
 
     Args:
         layers: all weights of a model.
-        precision: the bundle's precision.
-        moments: measures second moments, by the names of layers; called when the first is needed.
+        precision: the bundle's precision, with integers.
+        moments: measures second moments; called if they are needed.
         progress: called with the fraction done, 0 … 1.
     """
-    strategy, other = STRATEGIES.get(precision), PRECISIONS[precision].encoder
+    strategy, other = STRATEGIES[precision], PRECISIONS[precision].encoder
     table: list[StoredWeight[Any]] = []
     size, done = sum(layer.rows.size for layer in layers), 0
     for layer in layers:
         uses: dict[Precision, list[Use]] = {}
         for use in layer.uses:
-            uses.setdefault(precision if strategy is None or strategy.quantizes(use) else other, []).append(use)
+            uses.setdefault(precision if strategy.quantizes(use) else other, []).append(use)
         for name, readers in uses.items():
-            table.append(_stored(layer, tuple(readers), name, moments))
+            integers = STRATEGIES[name].rounded(layer, moments)
+            table.append(StoredWeight(layer, tuple(readers), name, integers, signal_to_noise(layer.rows, integers)))
         done += layer.rows.size
         progress(done / size)
     return table
-
-
-def _stored(layer: Layer, uses: tuple[Use, ...], precision: Precision, moments: Moments) -> StoredWeight[Any]:
-    strategy = STRATEGIES.get(precision)
-    if strategy is None:
-        return StoredWeight(layer, uses, precision, None, None)
-    integers = strategy.rounded(layer, lambda: moments().get(layer.name))
-    return StoredWeight(layer, uses, precision, integers, signal_to_noise(layer.rows, integers))

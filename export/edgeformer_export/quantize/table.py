@@ -40,8 +40,8 @@ class StoredWeight(Generic[IntegersT_co]):
     """The operators that read it in this precision."""
     precision: Precision
     """The precision."""
-    integers: IntegersT_co | None
-    """What the weight is rounded to; ``None`` if it is not quantized."""
+    integers: IntegersT_co
+    """What the weight is rounded to."""
     snr_db: float | None
     """See :attr:`~edgeformer_runtime.bundle.report.TensorReport.snr_db`."""
 
@@ -55,7 +55,7 @@ class StoredWeight(Generic[IntegersT_co]):
             shape=(rows.shape[0], rows.shape[1]),
             precision=self.precision,
             snr_db=self.snr_db,
-            bytes=rows.nbytes if self.integers is None else self.integers.nbytes,
+            bytes=self.integers.nbytes,
             fp32_bytes=rows.nbytes,
         )
 
