@@ -195,30 +195,10 @@ def test_a_norm_of_vector_operators(epsilon: float, beta: str, axis: int) -> Non
     assert transformed(norm_model(body, f"{OUT} z"), VectorNorm(), NORM_FEEDS) == vector
 
 
-@pytest.mark.parametrize(
-    ("body", "outputs", "others"),
-    [
-        (
-            "s = Add(x, y) z = LayerNormalization<axis = -1, epsilon = 0.5>(s, gamma, beta)",
-            f"{OUT} z, {OUT} s",
-            Counter(),
-        ),
-        (
-            "s = Add(x, y) z = LayerNormalization<axis = -1>(s, gamma, beta) t = Add(s, z)",
-            f"{OUT} t",
-            Counter(Add=1),
-        ),
-        (
-            "s = Add(x, y) r = Relu(s) z = LayerNormalization<axis = -1>(s, gamma, beta) t = Add(r, z)",
-            f"{OUT} t",
-            Counter(Add=1, Relu=1),
-        ),
-    ],
-    ids=["output", "behind", "before"],
-)
-def test_a_sum_that_is_carried_on_is_the_fourth_output(body: str, outputs: str, others: Counter[str]) -> None:
-    model = norm_model(body, outputs)
-    assert transformed(model, FuseSkipNorm(), NORM_FEEDS) == Counter(SkipLayerNormalization=1) + others
+def test_a_sum_that_is_carried_on_is_the_fourth_output() -> None:
+    body = "s = Add(x, y) r = Relu(s) z = LayerNormalization<axis = -1>(s, gamma, beta) t = Add(r, z)"
+    model = norm_model(body, f"{OUT} t, {OUT} s")
+    assert transformed(model, FuseSkipNorm(), NORM_FEEDS) == Counter(SkipLayerNormalization=1, Add=1, Relu=1)
 
 
 @pytest.mark.parametrize("carried", [False, True])
@@ -226,33 +206,6 @@ def test_a_root_mean_square_norm_behind_a_sum(carried: bool) -> None:
     body = "s = Add(x, y) z = SimplifiedLayerNormalization<axis = -1, epsilon = 0.5>(s, gamma)"
     model = norm_model(body, f"{OUT} z" + f", {OUT} s" * carried)
     assert transformed(model, FuseSkipNorm(), NORM_FEEDS) == Counter(SkipSimplifiedLayerNormalization=1)
-
-
-def test_two_norms_of_one_sum_share_it() -> None:
-    norm = "LayerNormalization<axis = -1>"
-    body = f"s = Add(x, y) a = {norm}(s, gamma, beta) b = {norm}(s, beta, gamma)"
-    model = norm_model(body, f"{OUT} a, {OUT} b")
-    found = transformed(model, FuseSkipNorm(), NORM_FEEDS)
-    assert found == Counter(SkipLayerNormalization=1, LayerNormalization=1)
-
-
-@pytest.mark.parametrize(
-    ("body", "second"),
-    [
-        ("s = Add(x, y) z = LayerNormalization<axis = -1>(s, gamma, beta)", "1, S, 24"),
-        ("s = Add(x, y) z = LayerNormalization<axis = -1>(s, gamma, beta)", "N, 1, 24"),
-        ("s = Add(x, y) z = LayerNormalization<axis = -1>(s, gamma, beta)", "24"),
-        ("s = Add(x, beta) z = LayerNormalization<axis = -1>(s, gamma, beta)", "N, S, 24"),
-        ("s = Mul(x, y) z = LayerNormalization<axis = -1>(s, gamma, beta)", "N, S, 24"),
-    ],
-    ids=["one-sentence", "one-position", "row", "constant", "product"],
-)
-def test_what_is_no_residual_sum_is_not_fused(body: str, second: str) -> None:
-    model = norm_model(body, f"{OUT} z", second)
-    sizes = {"N": 2, "S": 5}
-    y = random(*(sizes.get(axis) or int(axis) for axis in second.split(", ")), seed=1)
-    before = Counter(node.op_type for node in model.graph)
-    assert transformed(model, FuseSkipNorm(), {**NORM_FEEDS, "y": y}) == before
 
 
 @pytest.mark.parametrize("norm", NORMS)
