@@ -14,10 +14,10 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edgeformer_export.quantize.calibration import QuantizationRange
-from edgeformer_export.quantize.layers import GivenScales, find_layers
+from edgeformer_export.quantize.layers import ImportedScales, find_layers
 from edgeformer_export.quantize.static import activations
 from edgeformer_export.quantize.strategies import STRATEGIES, make_table
-from edgeformer_export.quantize.table import StoredWeight
+from edgeformer_export.quantize.table import QuantizedWeight
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.contract import DECODER_FILE
 from edgeformer_runtime.engine.integer_products import EXACT_PRODUCTS, products_saturate
@@ -66,13 +66,21 @@ def run_all(model: ir.Model, **feeds: NDArray[np.generic]) -> dict[str, NDArray[
 
 
 def stored_weights(
-    graphs: Mapping[str, ir.Model], precision: Precision, given: Mapping[str, GivenScales] | None = None
-) -> dict[str, dict[str, StoredWeight[Any]]]:
-    """Round the weights of graphs, those of some operators by given scales; returns them by graph file and operator."""
-    layers = [replace(layer, given=(given or {}).get(layer.uses[0].name)) for layer in find_layers({}, dict(graphs))]
+    graphs: Mapping[str, ir.Model], precision: Precision, scales: Mapping[str, ImportedScales] | None = None
+) -> dict[str, dict[str, QuantizedWeight[Any]]]:
+    """Round the weights of graphs, some by scales of their own; returns them by graph file and operator."""
+    layers = [
+        replace(layer, imported=(scales or {}).get(layer.readers[0].name)) for layer in find_layers({}, dict(graphs))
+    ]
     table = make_table(layers, precision, dict)
     return {
-        file: {use.name: row for row in table if row.precision == precision for use in row.uses if use.file == file}
+        file: {
+            reader.name: weight
+            for weight in table
+            if weight.precision == precision
+            for reader in weight.readers
+            if reader.file == file
+        }
         for file in graphs
     }
 
@@ -82,11 +90,11 @@ def quantized(
     precision: Precision = "int8",
     target: Target = "ort",
     ranges: QuantizationRange | Mapping[str, QuantizationRange] = RANGE,
-    given: Mapping[str, GivenScales] | None = None,
+    scales: Mapping[str, ImportedScales] | None = None,
 ) -> ir.Model:
     """Quantize the weights of a decoder's graph, in place; one range is that of all activations."""
     if isinstance(ranges, QuantizationRange):
         ranges = dict.fromkeys(activations(model.graph), ranges)
-    weights = stored_weights({DECODER_FILE: model}, precision, given)[DECODER_FILE]
+    weights = stored_weights({DECODER_FILE: model}, precision, scales)[DECODER_FILE]
     STRATEGIES[precision].make_pass(weights, ranges, target)(model)
     return model

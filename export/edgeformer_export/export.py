@@ -27,7 +27,7 @@ from edgeformer_export.parity.golden_examples import listed_cases, make_golden
 from edgeformer_export.parity.locate import match_modules, record_inner
 from edgeformer_export.parity.report import ParityReport
 from edgeformer_export.passes.pipeline import PassRecord, operator_counts, run_passes
-from edgeformer_export.passes.strip import Strip
+from edgeformer_export.passes.strip import StripPass
 from edgeformer_export.sample import SamplePair, spread
 from edgeformer_export.shortlist.graphs import output_projection, restricted
 from edgeformer_export.shortlist.lists import MadeShortlist, ShortlistReport, measure
@@ -214,7 +214,7 @@ def write_parts(model_graphs: ModelGraphs, folder: Path, precision: Precision, q
     if model_graphs.model.has_attention:
         graphs |= split_attention(graphs[contract.DECODER_FILE])
     for file in graphs:
-        graphs[file], records = run_passes(graphs[file], [Strip()])
+        graphs[file], records = run_passes(graphs[file], [StripPass()])
         passes[file] = (*passes.get(file, ()), *records)
     if model_graphs.shortlist is not None:
         projection = output_projection(model_graphs.optimized(precision).graphs[contract.DECODER_FILE])

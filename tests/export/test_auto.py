@@ -54,8 +54,8 @@ def test_layers_have_the_names_of_torch_parameters(model_graphs: ModelGraphs) ->
     merged = {name for name in layers if name not in parameters}
     assert merged == {f"decoder_layers.{n}.target_layer.attention.{{query,key,value}}" for n in range(2)}
     # The tied table is one layer: two look-ups and the output projection.
-    uses = Counter((use.file, use.kind) for use in layers[TABLE].uses)
-    assert uses == {
+    readers = Counter((reader.file, reader.kind) for reader in layers[TABLE].readers)
+    assert readers == {
         (contract.ENCODER_FILE, "lookup"): 1,
         (contract.DECODER_FILE, "lookup"): 1,
         (contract.DECODER_FILE, "linear"): 1,

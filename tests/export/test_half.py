@@ -17,7 +17,7 @@ import pytest
 
 from edgeformer.run.folder import Run
 from edgeformer_export.parity.comparison import compare, compare_logits
-from edgeformer_export.passes.half import HalfPrecision
+from edgeformer_export.passes.half import HalfPrecisionPass
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.bundle.open import open_bundle
@@ -152,7 +152,7 @@ def test_the_bounds_are_those_of_half_precision(in_place: Exported) -> None:
 def half(text: str, **constants: float) -> ir.Model:
     """A graph in half precision."""
     arrays = {name: np.array(number, np.float32) for name, number in constants.items()}
-    return HalfPrecision()(graphs.model_of(text, **arrays)).model
+    return HalfPrecisionPass()(graphs.model_of(text, **arrays)).model
 
 
 def test_fills_of_masks_stay_finite_and_guards_stay_above_zero() -> None:

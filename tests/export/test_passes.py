@@ -16,9 +16,9 @@ from edgeformer_export.model_graphs import optimizations
 from edgeformer_export.passes import patterns
 from edgeformer_export.passes.patterns import find_linears
 from edgeformer_export.passes.pipeline import run_passes, weight_bytes
-from edgeformer_export.passes.simplify import Simplify
+from edgeformer_export.passes.simplify import SimplifyPass
 from edgeformer_export.quantize.calibration import Observer, QuantizationRange
-from edgeformer_export.quantize.layers import GivenScales
+from edgeformer_export.quantize.layers import ImportedScales
 from edgeformer_export.quantize.static import activations, quantize_rows
 from edgeformer_export.quantize.strategies import STRATEGIES
 from edgeformer_runtime.bundle.manifest import Target
@@ -69,7 +69,7 @@ def test_products_of_one_activation_use_the_scales_stated_for_each(target: Targe
         **{f"w{number}": weight for number, weight in enumerate(weights)},
     )
     rows = np.full(16, 3 / 127, np.float32)
-    stated = {f"y{number}": GivenScales(rows, scale) for number, scale in enumerate(scales)}
+    stated = {f"y{number}": ImportedScales(rows, scale) for number, scale in enumerate(scales)}
     calibrated = QuantizationRange(6 / 255, 128)
     found = run_all(quantized(plain, "int8", target, calibrated, stated), x=x)
     for number, (weight, scale) in enumerate(zip(weights, scales, strict=True)):
@@ -227,8 +227,8 @@ class Break(ir.passes.InPlacePass):
 def test_a_failing_pass_is_named_with_those_before_it() -> None:
     model = linear_model(np.ones((20, 20), np.float32), None, "MatMul")
     with pytest.raises(ValueError, match="out of cheese") as caught:
-        run_passes(model, [Simplify(), Break()])
-    assert caught.value.__notes__ == ["Raised by pass Break, after ['Simplify']."]
+        run_passes(model, [SimplifyPass(), Break()])
+    assert caught.value.__notes__ == ["Raised by pass Break, after ['SimplifyPass']."]
 
 
 def test_simplify_folds_constants_and_keeps_results() -> None:
@@ -236,7 +236,7 @@ def test_simplify_folds_constants_and_keeps_results() -> None:
     body = "twice = Add(w, w) y = MatMul(x, twice)"
     model = model_of(f"folded (float[R, 20] x) => (float[R, 20] y) {{ {body} }}", w=weight)
     x = RANDOM.normal(size=(3, 20)).astype(np.float32)
-    simplified, (record,) = run_passes(model, [Simplify()])
+    simplified, (record,) = run_passes(model, [SimplifyPass()])
     assert (record.nodes_before, record.nodes_after) == (2, 1)
     assert [*simplified.graph.initializers] == ["w"]
     np.testing.assert_allclose(run(simplified, x=x), x @ (2 * weight), rtol=1e-5, atol=1e-5)
@@ -246,7 +246,7 @@ def test_a_shared_weight_is_not_stored_twice_for_being_transposed() -> None:
     table = RANDOM.normal(size=(40, 20)).astype(np.float32)
     body = "t = Transpose<perm = [1, 0]>(table) y = MatMul(x, t) z = Gather(table, i)"
     text = f"tied (float[R, 20] x, int64[R] i) => (float[R, 40] y, float[R, 20] z) {{ {body} }}"
-    simplified, (record,) = run_passes(model_of(text, table=table), [Simplify()])
+    simplified, (record,) = run_passes(model_of(text, table=table), [SimplifyPass()])
     assert record.bytes_after == table.nbytes
     assert [linear.constant for linear in find_linears(simplified.graph)] == ["table"]
 

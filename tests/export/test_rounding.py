@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.passes.patterns import constant_array, find_linears
-from edgeformer_export.quantize.blocks import Blocks, choose_block_size, quantize_blocks
-from edgeformer_export.quantize.calibration import Fed
+from edgeformer_export.quantize.blocks import Int4Blocks, choose_block_size, quantize_blocks
+from edgeformer_export.quantize.calibration import CalibrationData
 from edgeformer_export.quantize.moments import Moments, input_moments, lookup_moments, weight_moments
 from edgeformer_export.quantize.rounding import round_for_inputs
 from edgeformer_export.quantize.strategies import make_table
@@ -36,7 +36,7 @@ def correlated(count: int, width: int) -> Matrix:
     return vectors
 
 
-def output_error(weight: Matrix, blocks: Blocks, inputs: Matrix) -> float:
+def output_error(weight: Matrix, blocks: Int4Blocks, inputs: Matrix) -> float:
     difference = weight - blocks.restored()
     return float(np.square(inputs.astype(np.float64) @ difference.T).sum())
 
@@ -165,10 +165,10 @@ def model_graphs(store: Store) -> ModelGraphs:
     return store.model_graphs(steps=100)
 
 
-def fed(graphs: ModelGraphs, pairs: Sequence[SamplePair]) -> Fed:
+def fed(graphs: ModelGraphs, pairs: Sequence[SamplePair]) -> CalibrationData:
     """The optimized graphs of a model, and some of its text."""
     fed_pairs = [(pair.source, pair.target) for pair in pairs]
-    return Fed(graphs.optimized("int4").graphs, graphs.traced.table, fed_pairs, graphs.special)
+    return CalibrationData(graphs.optimized("int4").graphs, graphs.traced.table, fed_pairs, graphs.special)
 
 
 def moments_of(graphs: ModelGraphs, count: int) -> dict[str, Matrix]:
@@ -197,11 +197,11 @@ def test_products_of_a_model_lose_less_and_every_run_gives_the_same_bits(model_g
         if weight.precision == "int4":
             np.testing.assert_array_equal(weight.integers.packed, same.integers.packed)
             np.testing.assert_array_equal(weight.integers.scales, same.integers.scales)
-        for use in weight.uses:
-            if use.file == DECODER_FILE and use.name in inputs:
-                nearest = quantize_blocks(use.rows, choose_block_size(use.rows.shape[1]))
-                errors = [use.rows - rounded.restored() for rounded in (weight.integers, nearest)]
-                ours, theirs = (float(np.sum((error @ inputs[use.name]) * error)) for error in errors)
+        for reader in weight.readers:
+            if reader.file == DECODER_FILE and reader.name in inputs:
+                nearest = quantize_blocks(reader.rows, choose_block_size(reader.rows.shape[1]))
+                errors = [reader.rows - rounded.restored() for rounded in (weight.integers, nearest)]
+                ours, theirs = (float(np.sum((error @ inputs[reader.name]) * error)) for error in errors)
                 ratios.append(ours / theirs)
     assert len(ratios) == len(inputs)
     assert np.mean(ratios) < (0.6 if count > 1 else 1.0)
@@ -209,7 +209,7 @@ def test_products_of_a_model_lose_less_and_every_run_gives_the_same_bits(model_g
 
 def test_graphs_and_report_are_written_from_the_table(model_graphs: ModelGraphs) -> None:
     quantized = model_graphs.quantized("int4")
-    (table,) = [weight for weight in quantized.table if len(weight.uses) == 3]
+    (table,) = [weight for weight in quantized.table if len(weight.readers) == 3]
     rows, blocks = table.layer.rows, table.integers
     assert (blocks.packed != quantize_blocks(rows, blocks.block_size).packed).any()
     readers = [

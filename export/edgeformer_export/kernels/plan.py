@@ -11,7 +11,7 @@ from torch import nn
 
 from edgeformer.model.transformer.config import TransformerConfig
 from edgeformer.model.transformer.model import Transformer
-from edgeformer_export.quantize.static import SYMMETRIC_ZERO, IntegerProduct, QuantizeStatic
+from edgeformer_export.quantize.static import SYMMETRIC_ZERO, IntegerProduct, QuantizeStaticPass
 from edgeformer_export.quantize.strategies import Table
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.plan import (
@@ -33,7 +33,7 @@ class NotPlannableError(Exception):
     """The kernels do not compute such a model; the message says why."""
 
 
-def make_plan(model: nn.Module, table: Table, quantized: Mapping[str, QuantizeStatic], place: Place) -> Plan:
+def make_plan(model: nn.Module, table: Table, quantized: Mapping[str, QuantizeStaticPass], place: Place) -> Plan:
     """Make the plan of a model whose graphs are quantized.
 
     Args:
@@ -93,7 +93,7 @@ class _Layers:
     """Makes the parts of a plan."""
 
     def __init__(
-        self, config: TransformerConfig, table: Table, quantized: Mapping[str, QuantizeStatic], place: Place
+        self, config: TransformerConfig, table: Table, quantized: Mapping[str, QuantizeStaticPass], place: Place
     ) -> None:
         self.config, self.place, self._quantized = config, place, quantized
         self._linears: dict[tuple[str, str], LinearPlan] = {}
@@ -102,12 +102,12 @@ class _Layers:
         """Products that give logits, or that read an embedding."""
         for file in (contract.ENCODER_FILE, contract.DECODER_FILE):
             for weight in table:
-                for use in weight.uses:
-                    if use.file == file and (product := quantized[file].products.get(use.name)) is not None:
-                        names = [parameter.name for parameter in weight.layer.parameters] or [use.name]
-                        counts = [len(parameter.rows) for parameter in weight.layer.parameters] or [len(use.rows)]
+                for reader in weight.readers:
+                    if reader.file == file and (product := quantized[file].products.get(reader.name)) is not None:
+                        names = [parameter.name for parameter in weight.layer.parameters] or [reader.name]
+                        counts = [len(parameter.rows) for parameter in weight.layer.parameters] or [len(reader.rows)]
                         self._add(file, product, dict(zip(names, counts, strict=True)))
-                        if file == contract.DECODER_FILE and (use.name == contract.LOGITS or product.by_rows):
+                        if file == contract.DECODER_FILE and (reader.name == contract.LOGITS or product.by_rows):
                             self._projections.append(self._linears[file, names[-1]])
 
     def _add(self, file: str, product: IntegerProduct, counts: Mapping[str, int]) -> None:

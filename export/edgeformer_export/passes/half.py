@@ -12,7 +12,7 @@ from edgeformer_export.weights import rewritten, row_slices
 from edgeformer_runtime.contract import ATTENTION, LOGITS
 
 
-class HalfPrecision(ir.passes.FunctionalPass):
+class HalfPrecisionPass(ir.passes.FunctionalPass):
     """Convert float32 to float16, except in the outputs that the host reads.
 
     - Constants are rounded. Those outside the range of float16 become its largest or smallest numbers, so that masks

@@ -13,7 +13,7 @@ from edgeformer_export.passes.names import joined_name
 from edgeformer_export.passes.patterns import Linear, constant, find_linears
 
 
-class MergeLinears(ir.passes.InPlacePass):
+class MergeLinearsPass(ir.passes.InPlacePass):
     """Merge linear layers that read the same activation into one.
 
     - ``MatMul(x, A) [+ a]``, ``MatMul(x, B) [+ b]``, … become ``Split(MatMul(x, [A B …]) [+ [a b …]])``, with a bias of

@@ -12,7 +12,7 @@ from onnxscript.rewriter.ort_fusions.skip_normalization import SkipLayerNormFusi
 from edgeformer_export.passes.patterns import constant, replace
 
 
-class FuseSkipNorm(RewritePass):
+class FuseSkipNormPass(RewritePass):
     """Fuse a residual sum and its norm into one operator, by the rules of onnxscript.
 
     - ``LayerNormalization(Add(x, y))`` becomes ``SkipLayerNormalization(x, y)``, whose fourth output is the sum, which
@@ -31,7 +31,7 @@ class FuseSkipNorm(RewritePass):
         return result
 
 
-class VectorNorm(ir.passes.InPlacePass):
+class VectorNormPass(ir.passes.InPlacePass):
     """Replace a norm with operators that ONNX Runtime vectorizes.
 
     - ``LayerNormalization(x, gamma, beta)`` becomes ``SimplifiedLayerNormalization(x - ReduceMean(x), gamma) + beta``:

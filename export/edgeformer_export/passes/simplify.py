@@ -19,12 +19,12 @@ _SKIPPED = [
     # Puts a Reshape before and after every Gemm whose input has three axes.
     "fuse_matmul_add_bias_into_gemm",
     "fuse_matmul_add_bias_into_gemm_batched",
-    # Merges products but not their biases, even in the encoder: see MergeLinears.
+    # Merges products but not their biases, even in the encoder: see MergeLinearsPass.
     "fuse_qkv",
 ]
 
 
-class Simplify(ir.passes.FunctionalPass):
+class SimplifyPass(ir.passes.FunctionalPass):
     """Run onnxsim: constant folding, shape inference, and the eliminations and fusions of ``onnxoptimizer``.
 
     Torch's tracer leaves little to simplify. In the graphs of this project's families, these rules apply:

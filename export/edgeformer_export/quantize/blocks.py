@@ -19,7 +19,7 @@ from edgeformer_export.passes.patterns import (
     find_lookups,
     replace,
 )
-from edgeformer_export.quantize.table import StoredWeight
+from edgeformer_export.quantize.table import QuantizedWeight
 from edgeformer_export.weights import row_slices
 from edgeformer_runtime.precision import BLOCK_SIZE, MIN_BLOCK
 
@@ -35,7 +35,7 @@ CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
-class Blocks:
+class Int4Blocks:
     """A matrix of 4-bit integers whose rows are divided into blocks: ``value = (integer - 8) * scale``.
 
     The last block of a row is padded with zeros.
@@ -66,10 +66,11 @@ class Blocks:
         return values.reshape(len(values), -1)[:, : self.width]
 
 
-class QuantizeBlocks(ir.passes.InPlacePass):
+class QuantizeBlocksPass(ir.passes.InPlacePass):
     """Replace matrix products and embedding lookups with operators that read weights in blocks.
 
-    Fast for one or a few rows; with many rows, :class:`QuantizeStatic` is faster. Requires ONNX Runtime's operators.
+    Fast for one or a few rows; with many rows, :class:`QuantizeStaticPass` is faster. Requires ONNX Runtime's
+    operators.
 
     - ``MatMul(x, W) [+ b]`` and ``Gemm(x, W, b)`` become ``MatMulNBits``.
     - ``Gather(table, ids)`` becomes ``GatherBlockQuantized``, followed by ``Slice`` if the table's rows were padded.
@@ -78,11 +79,12 @@ class QuantizeBlocks(ir.passes.InPlacePass):
     A row's result depends on the other rows of its batch only through float32 rounding.
     """
 
-    def __init__(self, weights: Mapping[str, StoredWeight[Blocks]]) -> None:
+    def __init__(self, weights: Mapping[str, QuantizedWeight[Int4Blocks]]) -> None:
         """Set up the pass.
 
         Args:
-            weights: the weights of the operators to replace, by :attr:`~edgeformer_export.quantize.layers.Use.name`.
+            weights: the weights of the operators to replace, by the name of the
+                :class:`~edgeformer_export.quantize.layers.WeightReader`.
         """
         super().__init__()
         self._weights = weights
@@ -125,7 +127,7 @@ class QuantizeBlocks(ir.passes.InPlacePass):
         replace(graph, (node,), node, added)
 
 
-def _attributes(blocks: Blocks) -> dict[str, int]:
+def _attributes(blocks: Int4Blocks) -> dict[str, int]:
     return {"bits": 4, "block_size": blocks.block_size}
 
 
@@ -138,7 +140,7 @@ def choose_block_size(width: int, largest: int = BLOCK_SIZE) -> int:
     return min(reversed(sizes), key=lambda size: -(-width // size) * (size // 2 + 4))
 
 
-def quantize_blocks(matrix: NDArray[np.float32], block_size: int) -> Blocks:
+def quantize_blocks(matrix: NDArray[np.float32], block_size: int) -> Int4Blocks:
     """Round a matrix to 4-bit integers, symmetrically, with the scale of least squared error for each block of a row.
 
     Args:
@@ -147,10 +149,10 @@ def quantize_blocks(matrix: NDArray[np.float32], block_size: int) -> Blocks:
     """
     parts = [_quantize_part(matrix[rows], block_size) for rows in row_slices(matrix)]
     packed, scales = [part.packed for part in parts], [part.scales for part in parts]
-    return Blocks(np.concatenate(packed), np.concatenate(scales), matrix.shape[1])
+    return Int4Blocks(np.concatenate(packed), np.concatenate(scales), matrix.shape[1])
 
 
-def _quantize_part(matrix: NDArray[np.float32], block_size: int) -> Blocks:
+def _quantize_part(matrix: NDArray[np.float32], block_size: int) -> Int4Blocks:
     padded = _padded(matrix, block_size).reshape(-1, block_size)
     integers, scales = np.empty(padded.shape, np.int8), np.empty(len(padded), np.float32)
     step = max(1, CHUNK // block_size)
@@ -161,7 +163,7 @@ def _quantize_part(matrix: NDArray[np.float32], block_size: int) -> Blocks:
     return pack_blocks(rows, scales.reshape(len(matrix), -1), block_size)
 
 
-def pack_blocks(integers: NDArray[np.int8], scales: NDArray[np.float32], block_size: int) -> Blocks:
+def pack_blocks(integers: NDArray[np.int8], scales: NDArray[np.float32], block_size: int) -> Int4Blocks:
     """Store integers as the operators read them.
 
     Args:
@@ -171,7 +173,7 @@ def pack_blocks(integers: NDArray[np.int8], scales: NDArray[np.float32], block_s
     """
     shifted = (_padded(integers, block_size) + np.int8(8)).astype(np.uint8)
     packed = np.bitwise_or(shifted[:, ::2], shifted[:, 1::2] << 4, dtype=np.uint8)
-    return Blocks(packed.reshape(*scales.shape, -1), scales, integers.shape[1])
+    return Int4Blocks(packed.reshape(*scales.shape, -1), scales, integers.shape[1])
 
 
 def _padded(matrix: NDArray[Number], block_size: int) -> NDArray[Number]:

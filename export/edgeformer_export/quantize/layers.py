@@ -23,7 +23,7 @@ with one scale per index (direction and unit of a gate; output channel)."""
 
 
 @dataclass(frozen=True)
-class Use:
+class WeightReader:
     """One operator that reads a weight."""
 
     file: str
@@ -53,7 +53,7 @@ Parameters = Mapping[str, Parameter]
 
 
 @dataclass(frozen=True)
-class GivenScales:
+class ImportedScales:
     """Scales of a weight that was quantized elsewhere, whose integers are to be kept."""
 
     rows: NDArray[np.float32]
@@ -69,17 +69,17 @@ class Layer:
     name: str
     """Name of the torch parameter without ``.weight``; if several are merged into one product, the parts of their names
     that differ are in braces."""
-    uses: tuple[Use, ...]
+    readers: tuple[WeightReader, ...]
     """Operators that read the weight, at least one; all have the same rows."""
     parameters: tuple[Parameter, ...] = ()
     """The parameters whose rows it consists of, in their order; empty if it consists of anything else."""
-    given: GivenScales | None = None
+    imported: ImportedScales | None = None
     """Scales of a model that was quantized elsewhere."""
 
     @property
     def rows(self) -> NDArray[np.float32]:
         """Rows of the weight, ``(out, in)``."""
-        return self.uses[0].rows
+        return self.readers[0].rows
 
 
 def model_parameters(model: nn.Module, scales: Mapping[str, LinearScales]) -> Parameters:
@@ -108,31 +108,37 @@ def find_layers(parameters: Parameters, graphs: Graphs) -> list[Layer]:
     """
     layers: dict[str, Layer] = {}
     for file in sorted(graphs, key=[*contract.GRAPH_FILES].index):
-        for use, constant in _uses(file, graphs[file].graph):
+        for reader, constant in _readers(file, graphs[file].graph):
             name = _joined(
                 [parameters[part].name if part in parameters else part for part in parameter_names(constant)]
             )
             number = 1  # the same parameters with other values, where tracing has multiplied them by a factor
             while (key := name if number == 1 else f"{name} ({number})") in layers:
-                if np.array_equal(layers[key].rows, use.rows):
+                if np.array_equal(layers[key].rows, reader.rows):
                     break
                 number += 1
             if key in layers:
-                layers[key] = replace(layers[key], uses=(*layers[key].uses, use))
+                layers[key] = replace(layers[key], readers=(*layers[key].readers, reader))
             else:
-                sources = _sources(parameters, constant, use.rows)
-                layers[key] = Layer(key, (use,), sources, given_scales(sources, use.rows))
+                sources = _sources(parameters, constant, reader.rows)
+                layers[key] = Layer(key, (reader,), sources, imported_scales(sources, reader.rows))
     return list(layers.values())
 
 
-def _uses(file: str, graph: ir.Graph) -> Iterator[tuple[Use, str]]:
+def _readers(file: str, graph: ir.Graph) -> Iterator[tuple[WeightReader, str]]:
     """Yield every operator with a weight, and the name of the constant that holds it."""
     for node in find_lookups(graph):
-        yield Use(file, str(node.outputs[0].name), "lookup", constant_array(node.inputs[0])), _name(node.inputs[0])
+        yield (
+            WeightReader(file, str(node.outputs[0].name), "lookup", constant_array(node.inputs[0])),
+            _name(node.inputs[0]),
+        )
     for linear in find_linears(graph):
-        yield Use(file, str(linear.output.name), "linear", linear.weight.T), linear.constant
+        yield WeightReader(file, str(linear.output.name), "linear", linear.weight.T), linear.constant
     for node, index in find_stored(graph):
-        yield Use(file, stored_name(node, index), "stored", stored_rows(node, index)), _name(node.inputs[index])
+        yield (
+            WeightReader(file, stored_name(node, index), "stored", stored_rows(node, index)),
+            _name(node.inputs[index]),
+        )
 
 
 def _name(value: ir.Value | None) -> str:
@@ -145,7 +151,7 @@ def _sources(parameters: Parameters, constant: str, rows: NDArray[np.float32]) -
     return sources if sum(len(source.rows) for source in sources) == len(rows) else ()
 
 
-def given_scales(sources: Sequence[Parameter], rows: NDArray[np.float32]) -> GivenScales | None:
+def imported_scales(sources: Sequence[Parameter], rows: NDArray[np.float32]) -> ImportedScales | None:
     """Scales of a weight's rows, if all of them were quantized elsewhere, for the same inputs."""
     known = [source.scales for source in sources if source.scales is not None]
     activations = {scales.activation for scales in known}
@@ -157,10 +163,10 @@ def given_scales(sources: Sequence[Parameter], rows: NDArray[np.float32]) -> Giv
         factor = _norm(rows[first + row]) / _norm(source.rows[row])  # that tracing multiplied the parameter by
         scales.append(np.full(len(source.rows), of_source.weight * factor))
         first += len(source.rows)
-    return GivenScales(np.concatenate(scales).astype(np.float32), activations.pop())
+    return ImportedScales(np.concatenate(scales).astype(np.float32), activations.pop())
 
 
-def given_activation(parameters: Parameters, constant: str) -> float | None:
+def imported_activation(parameters: Parameters, constant: str) -> float | None:
     """Scale of the inputs of a product with this constant, in a model that was quantized elsewhere; else ``None``."""
     known = [parameters[name].scales for name in parameter_names(constant) if name in parameters]
     activations = {None if scales is None else scales.activation for scales in known}

@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeformer_export.quantize.blocks import Blocks, four_bits, pack_blocks, quantize_blocks
+from edgeformer_export.quantize.blocks import Int4Blocks, four_bits, pack_blocks, quantize_blocks
 
 Matrix = NDArray[np.float32]
 
@@ -35,7 +35,7 @@ VALUES = 1 << 21
 """Number of weights rounded at a time; bounds the memory."""
 
 
-def round_for_inputs(matrix: Matrix, moment: Matrix, block_size: int) -> Blocks:
+def round_for_inputs(matrix: Matrix, moment: Matrix, block_size: int) -> Int4Blocks:
     """Round a matrix to 4 bits, symmetrically, with one scale for each block of a row.
 
     Args:

@@ -22,7 +22,7 @@ from edgeformer_export.passes.patterns import (
 )
 from edgeformer_export.quantize.calibration import QuantizationRange
 from edgeformer_export.quantize.layers import STORED_ONLY, find_stored, stored_name
-from edgeformer_export.quantize.table import StoredWeight
+from edgeformer_export.quantize.table import QuantizedWeight
 from edgeformer_export.weights import row_slices
 from edgeformer_runtime.bundle.manifest import Target
 
@@ -31,7 +31,7 @@ SYMMETRIC_ZERO = 127
 
 
 @dataclass(frozen=True)
-class Rows:
+class Int8Rows:
     """A matrix of integers in -127 … 127, each row with its own scale."""
 
     integers: NDArray[np.int8]
@@ -53,7 +53,7 @@ class Rows:
 class IntegerProduct:
     """A matrix product of integers, as the pass has put it into the graph."""
 
-    weight: Rows
+    weight: Int8Rows
     """Its weight, ``(out, in)``."""
     by_rows: bool
     """Whether the graph has the integers as ``(out, in)``, rather than ``(in, out)``."""
@@ -73,7 +73,7 @@ class _QuantizedInput(NamedTuple):
     zero_point: ir.Value
 
 
-class QuantizeStatic(ir.passes.InPlacePass):
+class QuantizeStaticPass(ir.passes.InPlacePass):
     """Replace matrix products and embedding lookups with integer operators.
 
     The activation's scale is fixed at export, so a row's result is independent of the other rows in its batch.
@@ -90,12 +90,13 @@ class QuantizeStatic(ir.passes.InPlacePass):
     """
 
     def __init__(
-        self, weights: Mapping[str, StoredWeight[Rows]], ranges: Mapping[str, QuantizationRange], target: Target
+        self, weights: Mapping[str, QuantizedWeight[Int8Rows]], ranges: Mapping[str, QuantizationRange], target: Target
     ) -> None:
         """Set up the pass.
 
         Args:
-            weights: the weights of the operators to replace, by :attr:`~edgeformer_export.quantize.layers.Use.name`.
+            weights: the weights of the operators to replace, by the name of the
+                :class:`~edgeformer_export.quantize.layers.WeightReader`.
             ranges: range of each activation by name, for every name in :func:`activations`.
             target: which operators may be used.
         """
@@ -103,7 +104,7 @@ class QuantizeStatic(ir.passes.InPlacePass):
         self._weights, self._ranges, self._target = weights, ranges, target
         self.products: dict[str, IntegerProduct] = {}
         """The products that the pass has made, by name."""
-        self.tables: dict[str, Rows] = {}
+        self.tables: dict[str, Int8Rows] = {}
         """The tables of its lookups, by name; factors that follow a lookup are in the scales."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
@@ -127,10 +128,10 @@ class QuantizeStatic(ir.passes.InPlacePass):
     def _replace_linear(
         self, graph: ir.Graph, linear: Linear, quantized_inputs: dict[tuple[str, QuantizationRange], _QuantizedInput]
     ) -> None:
-        given = self._weights[str(linear.output.name)].layer.given
+        imported = self._weights[str(linear.output.name)].layer.imported
         source, bounds = linear.activation, self._ranges[str(linear.activation.name)]
-        if is_symmetric := given is not None and given.activation is not None:
-            bounds = QuantizationRange(given.activation, SYMMETRIC_ZERO)
+        if is_symmetric := imported is not None and imported.activation is not None:
+            bounds = QuantizationRange(imported.activation, SYMMETRIC_ZERO)
         relu = source.producer()
         if relu is not None and relu.op_type == "Relu" and bounds.zero_point == 0 and relu.inputs[0] is not None:
             source = relu.inputs[0]  # negative values become zero anyway
@@ -184,13 +185,13 @@ class QuantizeStatic(ir.passes.InPlacePass):
 
     def _replace_lookup(self, graph: ir.Graph, node: ir.Node) -> None:
         ids, name = node.inputs[1], str(node.outputs[0].name)
-        rows, uses = self._weights[name].integers, self._weights[name].layer.uses
-        transposed = self._target == "portable" and any(use.kind == "linear" for use in uses)
+        rows, readers = self._weights[name].integers, self._weights[name].layer.readers
+        transposed = self._target == "portable" and any(reader.kind == "linear" for reader in readers)
         factor = _factor(node)
         nodes = (node,) if factor is None else (node, factor[0])
         packed = constant(graph, f"{name}.table.int8", rows.integers.T if transposed else rows.integers)
         scale = rows.scales if factor is None else rows.scales * factor[1]
-        self.tables[name] = Rows(rows.integers, scale)
+        self.tables[name] = Int8Rows(rows.integers, scale)
         scales = constant(graph, f"{name}.table.scale", scale[:, None])
         gathered = ir.node("Gather", [packed, ids], {"axis": int(transposed)})
         added = [gathered]
@@ -219,7 +220,7 @@ def _factor(lookup: ir.Node) -> tuple[ir.Node, np.float32] | None:
     return None
 
 
-def quantize_rows(rows: NDArray[np.float32], scales: NDArray[np.float32] | None = None) -> Rows:
+def quantize_rows(rows: NDArray[np.float32], scales: NDArray[np.float32] | None = None) -> Int8Rows:
     """Quantize to int8 symmetrically, with one scale per row.
 
     Args:
@@ -232,7 +233,7 @@ def quantize_rows(rows: NDArray[np.float32], scales: NDArray[np.float32] | None 
     integers = np.empty(rows.shape, np.int8)
     for part in row_slices(rows):
         integers[part] = np.clip(np.rint(rows[part] / scales[part, None]), -127, 127)
-    return Rows(integers, scales)
+    return Int8Rows(integers, scales)
 
 
 def activations(graph: ir.Graph) -> list[str]:
@@ -240,7 +241,7 @@ def activations(graph: ir.Graph) -> list[str]:
     return sorted({str(linear.activation.name) for linear in find_linears(graph)})
 
 
-def _store_as_integers(graph: ir.Graph, node: ir.Node, index: int, rows: Rows) -> None:
+def _store_as_integers(graph: ir.Graph, node: ir.Node, index: int, rows: Int8Rows) -> None:
     """Replace a weight with its computation from int8 values, with one scale per index of its leading axes."""
     weight, leading = constant_array(node.inputs[index]), STORED_ONLY[node.op_type][1]
     name = stored_name(node, index)

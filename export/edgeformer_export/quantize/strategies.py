@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx_ir.passes import InPlacePass
 
-from edgeformer_export.quantize.blocks import Blocks, QuantizeBlocks, choose_block_size, quantize_blocks
+from edgeformer_export.quantize.blocks import Int4Blocks, QuantizeBlocksPass, choose_block_size, quantize_blocks
 from edgeformer_export.quantize.calibration import QuantizationRange
-from edgeformer_export.quantize.layers import Layer, Use
+from edgeformer_export.quantize.layers import Layer, WeightReader
 from edgeformer_export.quantize.rounding import round_for_inputs
-from edgeformer_export.quantize.static import QuantizeStatic, Rows, quantize_rows
-from edgeformer_export.quantize.table import Integers, StoredWeight, signal_to_noise
+from edgeformer_export.quantize.static import Int8Rows, QuantizeStaticPass, quantize_rows
+from edgeformer_export.quantize.table import Integers, QuantizedWeight, signal_to_noise
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.precision import MIN_BLOCK, PRECISIONS, Precision
@@ -30,58 +30,62 @@ Ranges = Mapping[str, QuantizationRange]
 """Range of each activation, by name."""
 
 
-class Strategy(Protocol):
+class PrecisionStrategy(Protocol):
     """One way to quantize weights."""
 
-    def quantizes(self, use: Use) -> bool:
+    def quantizes(self, reader: WeightReader) -> bool:
         """Whether an operator's weight is quantized in this way; if not, in that of the encoder's precision."""
 
     def rounded(self, layer: Layer, moments: MeasureMoments) -> Integers:
         """Round a weight."""
 
-    def make_pass(self, weights: Mapping[str, StoredWeight[Any]], ranges: Ranges, target: Target) -> InPlacePass:
-        """Make the pass that puts weights into a graph, by :attr:`Use.name` of the operators to replace."""
+    def make_pass(self, weights: Mapping[str, QuantizedWeight[Any]], ranges: Ranges, target: Target) -> InPlacePass:
+        """Make the pass that puts weights into a graph, by :attr:`WeightReader.name` of the operators to replace."""
 
 
-class Blocks4:
+class Int4BlockStrategy:
     """Blocks of a row's values share a scale. Fast for few rows, so the encoder's matrix products, which have many, are
     left to another strategy, as are operators that cannot read blocks and weights that are too narrow for them."""
 
-    def quantizes(self, use: Use) -> bool:
-        """See :meth:`Strategy.quantizes`."""
-        many_rows = use.kind == "linear" and use.file == contract.ENCODER_FILE
-        return not many_rows and use.kind != "stored" and use.rows.shape[1] >= MIN_BLOCK
+    def quantizes(self, reader: WeightReader) -> bool:
+        """See :meth:`PrecisionStrategy.quantizes`."""
+        many_rows = reader.kind == "linear" and reader.file == contract.ENCODER_FILE
+        return not many_rows and reader.kind != "stored" and reader.rows.shape[1] >= MIN_BLOCK
 
-    def rounded(self, layer: Layer, moments: MeasureMoments) -> Blocks:
-        """See :meth:`Strategy.rounded`."""
+    def rounded(self, layer: Layer, moments: MeasureMoments) -> Int4Blocks:
+        """See :meth:`PrecisionStrategy.rounded`."""
         size, known = choose_block_size(layer.rows.shape[1]), moments().get(layer.name)
         return quantize_blocks(layer.rows, size) if known is None else round_for_inputs(layer.rows, known, size)
 
-    def make_pass(self, weights: Mapping[str, StoredWeight[Blocks]], ranges: Ranges, target: Target) -> InPlacePass:
-        """See :meth:`Strategy.make_pass`."""
-        return QuantizeBlocks(weights)
+    def make_pass(
+        self, weights: Mapping[str, QuantizedWeight[Int4Blocks]], ranges: Ranges, target: Target
+    ) -> InPlacePass:
+        """See :meth:`PrecisionStrategy.make_pass`."""
+        return QuantizeBlocksPass(weights)
 
 
-class StaticRows:
+class Int8RowStrategy:
     """Each row has a scale, and activations are rounded by scales that calibration has fixed."""
 
-    def quantizes(self, use: Use) -> bool:
-        """See :meth:`Strategy.quantizes`."""
+    def quantizes(self, reader: WeightReader) -> bool:
+        """See :meth:`PrecisionStrategy.quantizes`."""
         return True
 
-    def rounded(self, layer: Layer, moments: MeasureMoments) -> Rows:
-        """See :meth:`Strategy.rounded`."""
-        return quantize_rows(layer.rows, None if layer.given is None else layer.given.rows)
+    def rounded(self, layer: Layer, moments: MeasureMoments) -> Int8Rows:
+        """See :meth:`PrecisionStrategy.rounded`."""
+        return quantize_rows(layer.rows, None if layer.imported is None else layer.imported.rows)
 
-    def make_pass(self, weights: Mapping[str, StoredWeight[Rows]], ranges: Ranges, target: Target) -> InPlacePass:
-        """See :meth:`Strategy.make_pass`."""
-        return QuantizeStatic(weights, ranges, target)
+    def make_pass(
+        self, weights: Mapping[str, QuantizedWeight[Int8Rows]], ranges: Ranges, target: Target
+    ) -> InPlacePass:
+        """See :meth:`PrecisionStrategy.make_pass`."""
+        return QuantizeStaticPass(weights, ranges, target)
 
 
-STRATEGIES: dict[Precision, Strategy] = {"int4": Blocks4(), "int8": StaticRows()}
+STRATEGIES: dict[Precision, PrecisionStrategy] = {"int4": Int4BlockStrategy(), "int8": Int8RowStrategy()}
 """The strategy of each precision whose weights are quantized, in the order of their passes."""
 
-Table = Sequence[StoredWeight[Any]]
+Table = Sequence[QuantizedWeight[Any]]
 """Every weight of a model that can be quantized."""
 
 
@@ -100,15 +104,17 @@ def make_table(
         progress: called with the fraction done, 0 … 1.
     """
     strategy, other = STRATEGIES[precision], PRECISIONS[precision].encoder
-    table: list[StoredWeight[Any]] = []
+    table: list[QuantizedWeight[Any]] = []
     size, done = sum(layer.rows.size for layer in layers), 0
     for layer in layers:
-        uses: dict[Precision, list[Use]] = {}
-        for use in layer.uses:
-            uses.setdefault(precision if strategy.quantizes(use) else other, []).append(use)
-        for name, readers in uses.items():
+        readers: dict[Precision, list[WeightReader]] = {}
+        for reader in layer.readers:
+            readers.setdefault(precision if strategy.quantizes(reader) else other, []).append(reader)
+        for name, of_precision in readers.items():
             integers = STRATEGIES[name].rounded(layer, moments)
-            table.append(StoredWeight(layer, tuple(readers), name, integers, signal_to_noise(layer.rows, integers)))
+            table.append(
+                QuantizedWeight(layer, tuple(of_precision), name, integers, signal_to_noise(layer.rows, integers))
+            )
         done += layer.rows.size
         progress(done / size)
     return table

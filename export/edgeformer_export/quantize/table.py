@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeformer_export.quantize.layers import Layer, Use
+from edgeformer_export.quantize.layers import Layer, WeightReader
 from edgeformer_export.weights import row_slices
 from edgeformer_runtime.bundle.report import TensorReport
 from edgeformer_runtime.precision import Precision
@@ -31,12 +31,12 @@ IntegersT_co = TypeVar("IntegersT_co", bound=Integers, covariant=True)
 
 
 @dataclass(frozen=True)
-class StoredWeight(Generic[IntegersT_co]):
+class QuantizedWeight(Generic[IntegersT_co]):
     """A row of the table: a weight in one precision. A weight that is read in two precisions has two rows."""
 
     layer: Layer
     """The weight."""
-    uses: tuple[Use, ...]
+    readers: tuple[WeightReader, ...]
     """The operators that read it in this precision."""
     precision: Precision
     """The precision."""
@@ -51,7 +51,7 @@ class StoredWeight(Generic[IntegersT_co]):
         rows = self.layer.rows
         return TensorReport(
             name=self.layer.name,
-            read_by=tuple(f"{use.file} {use.kind} {use.name}" for use in self.uses),
+            read_by=tuple(f"{reader.file} {reader.kind} {reader.name}" for reader in self.readers),
             shape=(rows.shape[0], rows.shape[1]),
             precision=self.precision,
             snr_db=self.snr_db,

@@ -45,7 +45,7 @@ Graphs = dict[str, ir.Model]
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedGraphs:
     """A model's graphs in float32, and the state table of the bundle that is made from them."""
 
     graphs: Graphs
@@ -58,7 +58,7 @@ def to_onnx(
     *,
     for_cuda: bool = False,
     progress: Callable[[float], None] = lambda fraction: None,
-) -> Traced:
+) -> TracedGraphs:
     """Trace the encoder and the step decoder with dynamic batch, source and past axes.
 
     If the model has attention weights, they are the decoder's last output; see :func:`split_attention`.
@@ -80,7 +80,7 @@ def to_onnx(
         progress(0.5)
         with scaled_queries(model) if target == "ort" else contextlib.nullcontext():
             decoder = _trace_decoder(model, table, in_place_caches(model, target, for_cuda=for_cuda))
-    return Traced({contract.ENCODER_FILE: encoder, contract.DECODER_FILE: decoder}, table)
+    return TracedGraphs({contract.ENCODER_FILE: encoder, contract.DECODER_FILE: decoder}, table)
 
 
 def split_attention(decoder: ir.Model) -> Graphs:
