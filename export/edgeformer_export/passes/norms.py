@@ -28,6 +28,14 @@ class FuseSkipNormPass(RewritePass):
         """Fuse in place."""
         result = super().call(model)
         result.model.graph.sort()  # another reader of the sum may stand before the norm
+        for node in model.graph:
+            if node.op_type.startswith("Skip"):
+                normed, mean, deviation, total = node.outputs
+                mean.name = deviation.name = ""  # only needed for training
+                for output in (normed, total):
+                    output.shape, output.type = node.inputs[0].shape, node.inputs[0].type
+                if not total.uses() and not total.is_graph_output():
+                    node.resize_outputs(1)
         return result
 
 
