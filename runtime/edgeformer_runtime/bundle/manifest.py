@@ -185,7 +185,7 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
         return "+".join(sorted(set(self.precision.values())))
 
 
-class _Head(msgspec.Struct):
+class _Revision(msgspec.Struct):
     """Fields that manifests of every revision have."""
 
     schema_revision: Any = None
@@ -201,7 +201,7 @@ def decode_manifest(data: bytes) -> Manifest:
     """
     try:
         data.decode("utf-8")  # msgspec does not look into fields that it skips
-        head = msgspec.json.decode(data, type=_Head)
+        head = msgspec.json.decode(data, type=_Revision)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise BundleError(
             f"The bundle's manifest is not valid JSON ({shortened(error)}); copy or export the bundle again."
