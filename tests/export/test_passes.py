@@ -56,7 +56,7 @@ def test_quantized_product_follows_integer_arithmetic_exactly(target: Target, op
 
 
 @pytest.mark.parametrize("target", ["ort", "portable"])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(scales=st.lists(st.sampled_from([None, 0.5 / 127, 2 / 127, 4 / 127]), min_size=1, max_size=4))
 def test_products_of_one_activation_use_the_scales_stated_for_each(target: Target, scales: list[float | None]) -> None:
     random = np.random.default_rng(len(scales))

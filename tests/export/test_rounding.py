@@ -187,11 +187,10 @@ def test_products_have_the_moments_of_their_inputs_without_padding(model_graphs:
         np.testing.assert_allclose(moment, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("count", [1, 60])
-def test_products_of_a_model_lose_less_and_every_run_gives_the_same_bits(model_graphs: ModelGraphs, count: int) -> None:
+def test_products_of_a_model_lose_less_and_every_run_gives_the_same_bits(model_graphs: ModelGraphs) -> None:
     layers = model_graphs.optimized("int4").layers
     inputs = input_moments(fed(model_graphs, model_graphs.pairs[60:]))
-    calibrated, again = (make_table(layers, "int4", lambda: moments_of(model_graphs, count)) for _ in range(2))
+    calibrated, again = (make_table(layers, "int4", lambda: moments_of(model_graphs, 20)) for _ in range(2))
     ratios = []
     for weight, same in zip(calibrated, again, strict=True):
         if weight.precision == "int4":
@@ -204,7 +203,7 @@ def test_products_of_a_model_lose_less_and_every_run_gives_the_same_bits(model_g
                 ours, theirs = (float(np.sum((error @ inputs[reader.name]) * error)) for error in errors)
                 ratios.append(ours / theirs)
     assert len(ratios) == len(inputs)
-    assert np.mean(ratios) < (0.6 if count > 1 else 1.0)
+    assert np.mean(ratios) < 0.7
 
 
 def test_graphs_and_report_are_written_from_the_table(model_graphs: ModelGraphs) -> None:

@@ -6,6 +6,7 @@ A new precision takes a row of :data:`~edgeformer_runtime.precision.PRECISIONS` 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -100,11 +101,12 @@ def make_table(
     Args:
         layers: all weights of a model.
         precision: the bundle's precision, with integers.
-        moments: measures second moments; called if they are needed.
+        moments: measures second moments; called once, if they are needed.
         progress: called with the fraction done, 0 … 1.
     """
     strategy, other = STRATEGIES[precision], PRECISIONS[precision].encoder
     table: list[QuantizedWeight[Any]] = []
+    moments = cache(moments)
     size, done = sum(layer.rows.size for layer in layers), 0
     for layer in layers:
         readers: dict[Precision, list[WeightReader]] = {}
