@@ -32,8 +32,10 @@ class FuseSkipNormPass(RewritePass):
             if node.op_type.startswith("Skip"):
                 normed, mean, deviation, total = node.outputs
                 mean.name = deviation.name = ""  # only needed for training
+                summand = node.inputs[0]
+                assert summand is not None
                 for output in (normed, total):
-                    output.shape, output.type = node.inputs[0].shape, node.inputs[0].type
+                    output.shape, output.type = summand.shape, summand.type
                 if not total.uses() and not total.is_graph_output():
                     node.resize_outputs(1)
         return result
