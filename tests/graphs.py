@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import onnx
 import onnx.parser
@@ -9,7 +13,18 @@ import onnx_ir as ir
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from edgeformer_export.quantize.calibration import QuantizationRange
+from edgeformer_export.quantize.layers import ImportedScales, find_layers
+from edgeformer_export.quantize.static import activations
+from edgeformer_export.quantize.strategies import STRATEGIES, make_table
+from edgeformer_export.quantize.table import QuantizedWeight
+from edgeformer_runtime.bundle.manifest import Target
+from edgeformer_runtime.contract import DECODER_FILE
 from edgeformer_runtime.engines.onnx_graphs import EXACT_PRODUCTS, products_saturate
+from edgeformer_runtime.precision import Precision
+
+RANGE = QuantizationRange(0.05, 128)
+"""A range of activations."""
 
 
 def model_of(text: str, **constants: NDArray[np.generic]) -> ir.Model:
@@ -48,3 +63,38 @@ def run_all(model: ir.Model, **feeds: NDArray[np.generic]) -> dict[str, NDArray[
         options.add_session_config_entry(*EXACT_PRODUCTS)
     session = ort.InferenceSession(ir.to_proto(model).SerializeToString(), options, providers=["CPUExecutionProvider"])
     return dict(zip([output.name for output in session.get_outputs()], session.run(None, feeds), strict=True))
+
+
+def stored_weights(
+    graphs: Mapping[str, ir.Model], precision: Precision, scales: Mapping[str, ImportedScales] | None = None
+) -> dict[str, dict[str, QuantizedWeight[Any]]]:
+    """Round the weights of graphs, some by scales of their own; returns them by graph file and operator."""
+    layers = [
+        replace(layer, imported=(scales or {}).get(layer.readers[0].name)) for layer in find_layers({}, dict(graphs))
+    ]
+    table = make_table(layers, precision, dict)
+    return {
+        file: {
+            reader.name: weight
+            for weight in table
+            if weight.precision == precision
+            for reader in weight.readers
+            if reader.file == file
+        }
+        for file in graphs
+    }
+
+
+def quantized(
+    model: ir.Model,
+    precision: Precision = "int8",
+    target: Target = "ort",
+    ranges: QuantizationRange | Mapping[str, QuantizationRange] = RANGE,
+    scales: Mapping[str, ImportedScales] | None = None,
+) -> ir.Model:
+    """Quantize the weights of a decoder's graph, in place; one range is that of all activations."""
+    if isinstance(ranges, QuantizationRange):
+        ranges = dict.fromkeys(activations(model.graph), ranges)
+    weights = stored_weights({DECODER_FILE: model}, precision, scales)[DECODER_FILE]
+    STRATEGIES[precision].make_pass(weights, ranges, target)(model)
+    return model

@@ -20,7 +20,7 @@ from edgeformer_runtime.precision import PRECISIONS, Precision, PrecisionTraits
 if TYPE_CHECKING:
     from edgeformer.run.folder import Run
     from edgeformer_export.model_graphs import ModelGraphs
-    from edgeformer_export.tracing.to_onnx import Traced
+    from edgeformer_export.tracing.to_onnx import TracedGraphs
     from edgeformer_runtime.bundle.manifest import Target
 
 
@@ -96,7 +96,9 @@ class Store:
         """Return the graphs of a run, one object for the whole process; see :meth:`run`."""
         return self._model_graphs(self._run(variant, settings), target, False)
 
-    def traced(self, variant: str = "post_norm", target: Target = "ort", **settings: Unpack[RunSettings]) -> Traced:
+    def traced(
+        self, variant: str = "post_norm", target: Target = "ort", **settings: Unpack[RunSettings]
+    ) -> TracedGraphs:
         """Return the graphs of a run as traced, in a copy that may be modified; see :meth:`run`."""
         return self._traced(self._run(variant, settings), target, False)
 
@@ -129,12 +131,12 @@ class Store:
         model_graphs.traced = self._traced(run, target, for_cuda)
         return model_graphs
 
-    def _traced(self, run: Path, target: Target, for_cuda: bool) -> Traced:
+    def _traced(self, run: Path, target: Target, for_cuda: bool) -> TracedGraphs:
         """Trace a model once for all workers, since tracing takes longer than most tests."""
         import onnx
         import onnx_ir as ir
 
-        from edgeformer_export.tracing.to_onnx import Traced, to_onnx
+        from edgeformer_export.tracing.to_onnx import TracedGraphs, to_onnx
 
         def trace(folder: Path) -> None:
             from edgeformer.run.folder import Run
@@ -146,7 +148,9 @@ class Store:
 
         folder = _made_once(run.with_name(f"{run.name}.{target}.{'cuda' if for_cuda else 'cpu'}"), trace)
         graphs, table = pickle.loads((folder / "traced").read_bytes())
-        return Traced({file: ir.from_proto(onnx.ModelProto.FromString(data)) for file, data in graphs.items()}, table)
+        return TracedGraphs(
+            {file: ir.from_proto(onnx.ModelProto.FromString(data)) for file, data in graphs.items()}, table
+        )
 
 
 def with_agreement(bound: float) -> dict[Precision, PrecisionTraits]:

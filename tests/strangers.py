@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from edgeformer.families import Family
 from edgeformer.model.base import EncoderDecoder, State
-from edgeformer_runtime.contract import PAST_AXIS, ROWS, SENTENCES, SOURCE_AXIS, StateTensor
+from edgeformer_runtime.contract import ROWS, SENTENCES, SOURCE_AXIS, StateTensor
 
 D, HEADS, LIMIT = 32, 4, 60
 WIDTH = D // HEADS
@@ -105,114 +105,6 @@ class ConvSeq2Seq(Stranger):
         return (constant("keys", D), constant("values", D), constant("mask", dtype="bool"), *pasts)
 
 
-class RMSNorm(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(D))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * self.weight
-
-
-class GatedFeedForward(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate, self.up, self.down = nn.Linear(D, 48, False), nn.Linear(D, 48, False), nn.Linear(48, D, False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(F.gelu(self.gate(x), approximate="tanh") * self.up(x))
-
-
-class T5Like(Stranger):
-    """Raffel et al. 2020: relative position biases shared by all layers, RMSNorm before each sublayer, gated GELU, no
-    biases, no scale of attention scores."""
-
-    BUCKETS = 8
-    encoder: nn.ModuleList
-    decoder: nn.ModuleList
-
-    def __init__(self, config: NoFields, source_vocab_size: int, target_vocab_size: int) -> None:
-        super().__init__(config, source_vocab_size, target_vocab_size)
-        self.encoder_bias, self.decoder_bias = nn.Embedding(self.BUCKETS, HEADS), nn.Embedding(self.BUCKETS, HEADS)
-        for side, parts in {"encoder": ("self",), "decoder": ("self", "cross")}.items():
-            layers = nn.ModuleList()
-            for _ in range(2):
-                layer = nn.ModuleDict({"feed_forward": GatedFeedForward(), "feed_forward_norm": RMSNorm()})
-                for part in parts:
-                    layer[f"{part}_norm"] = RMSNorm()
-                    for name in ("query", "key", "value", "output"):
-                        layer[f"{part}_{name}"] = nn.Linear(D, D, bias=False)
-                layers.append(layer)
-            setattr(self, side, layers)
-        self.encoder_norm, self.decoder_norm = RMSNorm(), RMSNorm()
-        self.projection = nn.Linear(D, target_vocab_size, bias=False)
-        self.projection.weight = self.target_embedding.weight
-
-    def bias(self, table: nn.Embedding, queries: Tensor, keys: Tensor) -> Tensor:
-        """``(H, Q, S)``: near distances have buckets of their own, and all farther ones share the last."""
-        distance = (queries[:, None] - keys[None, :]).abs().clamp(max=self.BUCKETS - 1)
-        return table(distance).permute(2, 0, 1)
-
-    @staticmethod
-    def heads(x: Tensor) -> Tensor:
-        return x.unflatten(-1, (HEADS, WIDTH)).transpose(1, 2)
-
-    def encode(self, source: Tensor, source_length: Tensor) -> State:
-        mask = mask_of(source_length, source.shape[1])
-        at = torch.arange(source.shape[1], device=source.device)
-        bias = self.bias(self.encoder_bias, at, at)[None].masked_fill(~mask[:, None, None, :], -1e9)
-        x = self.source_embedding(source)
-        for layer in self.encoder:
-            n = layer["self_norm"](x)
-            q, k, v = (self.heads(layer[f"self_{name}"](n)) for name in ("query", "key", "value"))
-            x = x + layer["self_output"](((q @ k.transpose(2, 3) + bias).softmax(-1) @ v).transpose(1, 2).flatten(2))
-            x = x + layer["feed_forward"](layer["feed_forward_norm"](x))
-        memory = self.encoder_norm(x)
-        state = {"mask": mask}
-        for index, layer in enumerate(self.decoder):
-            state |= {f"cross_{name}.{index}": layer[f"cross_{name}"](memory) for name in ("key", "value")}
-        return state
-
-    def decode(self, x: Tensor, bias: Tensor, state: State, caches: State) -> tuple[Tensor, State]:
-        rows, sentences = x.shape[0], state["mask"].shape[0]
-        cross_bias = torch.zeros_like(state["mask"], dtype=x.dtype).masked_fill(~state["mask"], -1e9)[:, None, None, :]
-        new: State = {}
-        for index, layer in enumerate(self.decoder):
-            n = layer["self_norm"](x)
-            q, k, v = (self.heads(layer[f"self_{name}"](n)) for name in ("query", "key", "value"))
-            if caches:
-                k, v = (torch.cat([caches[f"{name}.{index}"], new_part], 2) for name, new_part in (("k", k), ("v", v)))
-            new |= {f"k.{index}": k, f"v.{index}": v}
-            x = x + layer["self_output"](((q @ k.transpose(2, 3) + bias).softmax(-1) @ v).transpose(1, 2).flatten(2))
-            # (R, T, D) -> (N, K T, D), so that the beams of a sentence read one memory
-            q = self.heads(layer["cross_query"](layer["cross_norm"](x)).reshape(sentences, -1, D))
-            k, v = (self.heads(state[f"cross_{name}.{index}"]) for name in ("key", "value"))
-            attended = ((q @ k.transpose(2, 3) + cross_bias).softmax(-1) @ v).transpose(1, 2).flatten(2)
-            x = x + layer["cross_output"](attended.reshape(rows, -1, D))
-            x = x + layer["feed_forward"](layer["feed_forward_norm"](x))
-        return self.projection(self.decoder_norm(x) * D**-0.5), new
-
-    def forward(self, source: Tensor, source_length: Tensor, target: Tensor) -> Tensor:
-        at = torch.arange(target.shape[1], device=target.device)
-        bias = self.bias(self.decoder_bias, at, at).masked_fill(at[:, None] < at[None, :], -1e9)
-        return self.decode(self.target_embedding(target), bias, self.encode(source, source_length), {})[0]
-
-    def step(self, token: Tensor, position: Tensor, state: State) -> tuple[Tensor, State]:
-        past = torch.arange(state["k.0"].shape[2] + 1, device=token.device)
-        bias = self.bias(self.decoder_bias, position.reshape(1), past)
-        logits, new = self.decode(self.target_embedding(token)[:, None], bias, state, state)
-        return logits[:, 0], new
-
-    def state_table(self) -> tuple[StateTensor, ...]:
-        cross = (constant(f"cross_{name}.{index}", D) for index in range(2) for name in ("key", "value"))
-        caches = (
-            StateTensor(name=f"{name}.{index}", kind="cache", dtype="float32", axes=(ROWS, HEADS, PAST_AXIS, WIDTH))
-            for index in range(2)
-            for name in ("k", "v")
-        )
-        return (constant("mask", dtype="bool"), *cross, *caches)
-
-
 class Coverage(Stranger):
     """Tu et al. 2016 and See et al. 2017: torch's own Transformer encoder, and a GRU decoder that remembers how much
     attention each source position has had so far. Its constants have a row for each beam, as in code without beams."""
@@ -274,5 +166,5 @@ class Coverage(Stranger):
 
 FAMILIES = {
     name: Family(name=name, config_type=NoFields, build=kind)
-    for name, kind in {"conv_seq2seq": ConvSeq2Seq, "t5_like": T5Like, "coverage": Coverage}.items()
+    for name, kind in {"conv_seq2seq": ConvSeq2Seq, "coverage": Coverage}.items()
 }

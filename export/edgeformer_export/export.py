@@ -20,19 +20,17 @@ from edgeformer.model.session import TorchSession
 from edgeformer.run.folder import Run
 from edgeformer_export.card import model_card
 from edgeformer_export.choice import PrecisionChoice
-from edgeformer_export.kernels.plan import make_plan
-from edgeformer_export.kernels.products import NotPlannableError
-from edgeformer_export.model_graphs import ModelGraphs, Passes
+from edgeformer_export.kernels.plan import NotPlannableError, make_plan
+from edgeformer_export.model_graphs import ModelGraphs, QuantizedGraphs
 from edgeformer_export.parity.comparison import compare, compare_logits, torch_rounding
 from edgeformer_export.parity.golden_examples import listed_cases, make_golden
 from edgeformer_export.parity.locate import ForcedSentence, layer_outputs, match_modules
 from edgeformer_export.parity.report import ParityReport
 from edgeformer_export.passes.pipeline import PassRecord, operator_counts, run_passes
-from edgeformer_export.passes.strip import Strip
-from edgeformer_export.quantize.assignment import assign, tensor_reports
+from edgeformer_export.passes.strip import StripPass
 from edgeformer_export.sample import SamplePair, spread
 from edgeformer_export.shortlist.lists import MadeShortlist, ShortlistReport, measure
-from edgeformer_export.stages import COMPARE, EXAMPLES, QUANTIZE, WRITE, StageProgress, silent
+from edgeformer_export.stages import COMPARE, EXAMPLES, WRITE, StageProgress, silent
 from edgeformer_export.tracing.to_onnx import Graphs, split_attention
 from edgeformer_export.traits import PeriodReport, failed_validation, measure_period, min_confidence
 from edgeformer_export.weights import WeightsFile
@@ -198,48 +196,28 @@ def write_graphs(
     Raises:
         ExportError: there is nothing to quantize.
     """
-    layers = model_graphs.optimized(precision).layers
-    assigned = assign(layers, precision)
-    quantization = None
-    if is_quantized := PRECISIONS[precision].is_quantized:
-        model_graphs.ranges(precision)
-        quantize = partial(progress, QUANTIZE)
-        reports = tensor_reports(layers, assigned, model_graphs.rounding, quantize)
-        quantization = QuantizationReport(tensors=tuple(reports))
+    quantized = model_graphs.quantized(precision)
     progress(WRITE, 0.0)
-    graphs, passes, changed = model_graphs.quantized(precision, assigned)
-    if is_quantized and not changed:
-        raise ExportError("This model has no weights worth quantizing; export it with --precision fp32.")
-    progress(WRITE, 0.5)
-    return write_parts(model_graphs, folder, precision, graphs, passes, quantization)
+    return write_parts(model_graphs, folder, precision, quantized)
 
 
-def write_parts(
-    model_graphs: ModelGraphs,
-    folder: Path,
-    precision: Precision,
-    graphs: Graphs,
-    passes: Passes,
-    quantization: QuantizationReport | None = None,
-) -> Manifest:
+def write_parts(model_graphs: ModelGraphs, folder: Path, precision: Precision, quantized: QuantizedGraphs) -> Manifest:
     """Write graphs, weights, tokenizers and manifest.
 
     Args:
         model_graphs: the model.
         folder: an empty folder.
         precision: precision of the decoder's weights.
-        graphs: encoder and decoder; modified in place.
-        passes: records of the passes that produced the graphs, by graph file.
-        quantization: how each weight is stored.
+        quantized: the graphs in this precision; modified in place.
 
     Returns:
         The manifest.
     """
-    passes = dict(passes)
+    graphs, passes = quantized.graphs, dict(quantized.passes)
     if model_graphs.model.has_attention:
         graphs |= split_attention(graphs[contract.DECODER_FILE])
     for file in graphs:
-        graphs[file], records = run_passes(graphs[file], [Strip()])
+        graphs[file], records = run_passes(graphs[file], [StripPass()])
         passes[file] = (*passes.get(file, ()), *records)
     if model_graphs.shortlist is not None:
         (folder / contract.SHORTLIST_FILE).write_bytes(model_graphs.shortlist.to_bytes())
@@ -252,12 +230,14 @@ def write_parts(
         kernels = "they take the weights of `--target ort`"
     elif precision == "int8":
         try:
-            layers = model_graphs.optimized(precision).layers
-            plan = make_plan(model_graphs.model, graphs, layers, weights.place)
+            plan = make_plan(model_graphs.model, quantized.table, quantized.static, weights.place)
         except NotPlannableError as error:
             kernels = str(error)
             _require_no_shortlist(model_graphs, kernels)
     operators = {file: dict(operator_counts(graph).most_common()) for file, graph in graphs.items()}
+    quantization = None
+    if quantized.table:
+        quantization = QuantizationReport(tensors=tuple(weight.report for weight in quantized.table))
     report = Report(passes=msgspec.to_builtins(passes), operators=operators, quantization=quantization, kernels=kernels)
     manifest = msgspec.structs.replace(_manifest(model_graphs, graphs, precision, report), plan=plan)
     for name in {manifest.tokenizers.source, manifest.tokenizers.target}:

@@ -11,24 +11,22 @@ import onnx_ir as ir
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.check import check_model
 from edgeformer.run.folder import Run
-from edgeformer_export.passes.half import HalfPrecision
-from edgeformer_export.passes.heads import FuseHeads
-from edgeformer_export.passes.merge import MergeLinears
-from edgeformer_export.passes.norms import FuseSkipNorm, VectorNorm
+from edgeformer_export.passes.half import HalfPrecisionPass
+from edgeformer_export.passes.heads import FuseHeadsPass
+from edgeformer_export.passes.merge import MergeLinearsPass
+from edgeformer_export.passes.norms import FuseSkipNormPass, VectorNormPass
 from edgeformer_export.passes.patterns import Linear
 from edgeformer_export.passes.pipeline import PassRecord, operator_counts, run_passes
-from edgeformer_export.passes.simplify import Simplify
-from edgeformer_export.quantize.assignment import Assigned
-from edgeformer_export.quantize.calibration import Fed, QuantizationRange, calibrate
-from edgeformer_export.quantize.layers import Layer, find_layers, given_scales, parameters, parts
+from edgeformer_export.passes.simplify import SimplifyPass
+from edgeformer_export.quantize.calibration import CalibrationData, QuantizationRange, calibrate
+from edgeformer_export.quantize.layers import Layer, find_layers, imported_activation, model_parameters
 from edgeformer_export.quantize.moments import Matrix, weight_moments
-from edgeformer_export.quantize.rounding import BlockRounding
-from edgeformer_export.quantize.static import activations, projection_digests
-from edgeformer_export.quantize.strategies import STRATEGIES, GraphFacts
+from edgeformer_export.quantize.static import QuantizeStaticPass, activations
+from edgeformer_export.quantize.strategies import STRATEGIES, Table, make_table
 from edgeformer_export.sample import sample_pairs, spread
-from edgeformer_export.stages import CALIBRATE, CHECK, OPTIMIZE, TRACE, WEIGH, StageProgress, silent
+from edgeformer_export.stages import CALIBRATE, CHECK, OPTIMIZE, QUANTIZE, TRACE, WEIGH, StageProgress, silent
 from edgeformer_export.tracing.mistakes import unsupported
-from edgeformer_export.tracing.to_onnx import Graphs, Traced, to_onnx
+from edgeformer_export.tracing.to_onnx import Graphs, TracedGraphs, to_onnx
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Target
@@ -51,6 +49,20 @@ class OptimizedGraphs:
     """Records of the passes that optimized them."""
     layers: tuple[Layer, ...]
     """Weights that can be quantized."""
+
+
+@dataclass(frozen=True)
+class QuantizedGraphs:
+    """Graphs of one precision."""
+
+    graphs: Graphs
+    """Encoder and decoder, which may be modified."""
+    passes: Passes
+    """Records of all passes, optimization included."""
+    table: Table
+    """Every weight that can be quantized, as the graphs have it; empty in fp32 and fp16."""
+    static: Mapping[str, QuantizeStaticPass]
+    """The passes that have made integer products, by graph file."""
 
 
 class ModelGraphs:
@@ -83,13 +95,12 @@ class ModelGraphs:
         self.model = run.load_model()
         check_model(self.model, full_length=True, progress=partial(progress, CHECK))
         self.pairs = sample_pairs(run, self.model)
-        self._parameters = parameters(self.model, run.info.quantization)
+        self._parameters = model_parameters(self.model, run.info.quantization)
         self._optimized = cache(self._optimize)
         self._calibrated = cache(self._calibrate)
-        self.rounding = BlockRounding(self._moments)
 
     @cached_property
-    def traced(self) -> Traced:
+    def traced(self) -> TracedGraphs:
         """The graphs as traced, and the state table."""
         return to_onnx(self.model, self.target, for_cuda=self._for_cuda, progress=partial(self._progress, TRACE))
 
@@ -108,66 +119,65 @@ class ModelGraphs:
         """Return the range of each activation by graph and name, in the optimized graphs for a precision."""
         return self._calibrated(PRECISIONS[precision].in_blocks)
 
-    def quantized(self, precision: Precision, assigned: Assigned) -> tuple[Graphs, Passes, bool]:
-        """Return copies of the graphs with quantized weights, records of all passes, optimization included, and whether
-        one of them quantized anything.
+    def quantized(self, precision: Precision) -> QuantizedGraphs:
+        """Return copies of the graphs with weights in a precision.
 
-        Args:
-            precision: the bundle's precision; determines which operators are fused.
-            assigned: the precision of each operator; unlisted operators stay in fp32.
+        Raises:
+            ExportError: there is nothing to quantize.
         """
         optimized = self.optimized(precision)
         graphs, passes = copies(optimized.graphs), dict(optimized.passes)
+        static: dict[str, QuantizeStaticPass] = {}
         if not PRECISIONS[precision].is_quantized:
-            return graphs, passes, False
+            return QuantizedGraphs(graphs, passes, (), static)
+        if not optimized.layers:
+            raise ExportError("This model has no weights worth quantizing; export it with --precision fp32.")
         ranges = self.ranges(precision)
-        projections = frozenset().union(*(projection_digests(graph.graph) for graph in graphs.values()))
-        changed = False
-        for file, names in assigned.items():
-            given = {
-                use.name: layer.given
-                for layer in optimized.layers
-                for use in layer.uses
-                if use.file == file and layer.given is not None
-            }
-            facts = GraphFacts(
-                target=self.target,
-                ranges=ranges[file],
-                projections=projections,
-                given=given,
-                round_blocks=self.rounding,
-            )
-            chosen = {name: {use for use in names if names[use] == name} for name in STRATEGIES}
-            quantization = [STRATEGIES[name].make_pass(facts, uses) for name, uses in chosen.items() if uses]
-            graphs[file], records = run_passes(graphs[file], quantization)
-            passes[file] = (*passes[file], *records)
-            changed |= any(record.outcome == "changed" for record in records)
-        return graphs, passes, changed
+        table = make_table(optimized.layers, precision, lambda: self.moments, partial(self._progress, QUANTIZE))
+        for file in graphs:
+            for name, strategy in STRATEGIES.items():
+                weights = {
+                    reader.name: weight
+                    for weight in table
+                    if weight.precision == name
+                    for reader in weight.readers
+                    if reader.file == file
+                }
+                if weights:
+                    quantize = strategy.make_pass(weights, ranges[file], self.target)
+                    graphs[file], records = run_passes(graphs[file], [quantize])
+                    passes[file] = (*passes[file], *records)
+                    if isinstance(quantize, QuantizeStaticPass):
+                        static[file] = quantize
+        return QuantizedGraphs(graphs, passes, table, static)
 
     def _optimize(self, in_blocks: bool) -> OptimizedGraphs:
-        merge = MergeLinears(self._given_activation) if self.run.info.quantization else None
+        merge = MergeLinearsPass(self._imported_activation) if self.run.info.quantization else None
         chosen = partial(optimizations, target=self.target, in_blocks=in_blocks, for_cuda=self._for_cuda, merge=merge)
         graphs, passes = optimized_graphs(copies(self.traced.graphs), chosen, partial(self._progress, OPTIMIZE))
         layers = () if self._for_cuda else tuple(find_layers(self._parameters, graphs))
         return OptimizedGraphs(graphs, passes, layers)
 
-    def _given_activation(self, linear: Linear) -> float | None:
+    def _imported_activation(self, linear: Linear) -> float | None:
         """Scale of a product's inputs in a model that was quantized elsewhere."""
-        scales = given_scales(parts(linear.weight.T, self._parameters))
-        return None if scales is None else scales.activation
+        return imported_activation(self._parameters, linear.constant)
 
     def _calibrate(self, in_blocks: bool) -> dict[str, dict[str, QuantizationRange]]:
         graphs = self._optimized(in_blocks).graphs
         names = {file: activations(graph.graph) for file, graph in graphs.items()}
-        return calibrate(self._fed(graphs), names, partial(self._progress, CALIBRATE))
+        return calibrate(self._calibration_data(graphs), names, partial(self._progress, CALIBRATE))
 
-    def _moments(self) -> dict[str, Matrix]:
+    @cached_property
+    def moments(self) -> dict[str, Matrix]:
+        """Second moments of what reads each weight, by the name of the layer."""
         optimized = self._optimized(True)
-        return weight_moments(self.model, optimized.layers, self._fed(optimized.graphs), partial(self._progress, WEIGH))
+        return weight_moments(
+            self.model, optimized.layers, self._calibration_data(optimized.graphs), partial(self._progress, WEIGH)
+        )
 
-    def _fed(self, graphs: Graphs) -> Fed:
+    def _calibration_data(self, graphs: Graphs) -> CalibrationData:
         pairs = [(pair.source, pair.target) for pair in spread(self.pairs, CALIBRATION_PAIRS)]
-        return Fed(graphs, self.traced.table, pairs, self.special)
+        return CalibrationData(graphs, self.traced.table, pairs, self.special)
 
 
 def check_exportable(model: EncoderDecoder) -> None:
@@ -216,7 +226,7 @@ def copies(graphs: Graphs) -> Graphs:
 
 
 def optimizations(
-    file: str, target: Target, *, in_blocks: bool, for_cuda: bool, merge: MergeLinears | None = None
+    file: str, target: Target, *, in_blocks: bool, for_cuda: bool, merge: MergeLinearsPass | None = None
 ) -> list[ir.passes.PassBase]:
     """List the optimization passes in order; they change results only by rounding.
 
@@ -230,10 +240,10 @@ def optimizations(
         merge: merges matrix products of decoder steps; by default, all with the same input.
     """
     step = file != contract.ENCODER_FILE
-    passes: list[ir.passes.PassBase] = [merge or MergeLinears(), Simplify()] if step else [Simplify()]
+    passes: list[ir.passes.PassBase] = [merge or MergeLinearsPass(), SimplifyPass()] if step else [SimplifyPass()]
     if target == "ort":
         fused_norm = for_cuda or (step and in_blocks)
-        passes += [FuseHeads(), FuseSkipNorm() if fused_norm else VectorNorm()]
+        passes += [FuseHeadsPass(), FuseSkipNormPass() if fused_norm else VectorNormPass()]
     if for_cuda:
-        passes.append(HalfPrecision())
+        passes.append(HalfPrecisionPass())
     return passes

@@ -13,7 +13,7 @@ from typing import Literal
 
 from edgeformer_runtime.contract import DType
 
-Precision = Literal["fp32", "fp16", "int8", "int8-block", "int4"]
+Precision = Literal["fp32", "fp16", "int8", "int4"]
 """Name of a precision; described by its row in :data:`PRECISIONS`."""
 
 BLOCK_SIZE = 256
@@ -159,20 +159,8 @@ PRECISIONS: dict[Precision, PrecisionTraits] = {
         encoder="int8",
         tolerances=_INTEGERS,
     ),
-    "int8-block": PrecisionTraits(
-        purpose="Fastest on CPUs for one row, with 8-bit weights in blocks.",
-        bits=8,
-        block_size=BLOCK_SIZE,
-        devices=("cpu",),
-        optimized_for="cpu",
-        portable=False,
-        operators=("MatMulNBits", "GatherBlockQuantized"),
-        row_multiple=2,
-        encoder="int8",
-        tolerances=_INTEGERS,
-    ),
     "int4": PrecisionTraits(
-        purpose="Smallest, and also fastest on CPUs for one row, with 4-bit weights in blocks.",
+        purpose="Smallest, and fastest on CPUs for one row, with 4-bit weights in blocks.",
         bits=4,
         block_size=BLOCK_SIZE,
         devices=("cpu",),

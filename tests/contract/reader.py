@@ -48,7 +48,7 @@ class Reader:
         """Search for the translations of a batch, best first; with one beam, by greedy search."""
         special, rules, state = self.manifest["special"], self.manifest["generation"], State(self, sources)
         longest = self.manifest["max_target_length"] - len(special["prefix"])
-        first = beams if {"int8-block", "int4"} & {*self.manifest["precision"].values()} else 1
+        first = beams if "int4" in self.manifest["precision"].values() else 1
         live: list[Beam] = [[(0.0 if beam == 0 else -np.inf, (), 0) for beam in range(first)] for _ in sources]
         found: list[list[Found]] = [[] for _ in sources]
         for token in [special["bos"], *special["prefix"]]:

@@ -48,7 +48,7 @@ class OrtReader(Reader):
 
 @pytest.fixture(
     scope="module",
-    params=["int8", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fp32", "int8-block", "int4"))],
+    params=["int8", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fp32", "int4"))],
 )
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A bundle, and a folder with its converted graphs."""

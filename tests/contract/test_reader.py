@@ -30,7 +30,6 @@ RARER: list[tuple[Precision, Target]] = [
     ("int8", "ort"),
     ("fp32", "portable"),
     ("int8", "portable"),
-    ("int8-block", "ort"),
     ("int4", "ort"),
 ]
 """Precisions and targets of bundles for CPUs: of all variants, and of one with each kind of state."""

@@ -17,7 +17,7 @@ from edgeformer_export.auto import export_best
 from edgeformer_export.choice import COLUMNS, TIE, PrecisionCandidate, PrecisionChoice
 from edgeformer_export.export import write_graphs
 from edgeformer_export.model_graphs import ModelGraphs
-from edgeformer_export.quantize.assignment import stored
+from edgeformer_export.quantize.strategies import make_table
 from edgeformer_export.validation_text import ValidationText
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
@@ -55,8 +55,8 @@ def test_layers_have_the_names_of_torch_parameters(model_graphs: ModelGraphs) ->
     merged = {name for name in layers if name not in parameters}
     assert merged == {f"decoder_layers.{n}.target_layer.attention.{{query,key,value}}" for n in range(2)}
     # The tied table is one layer: two look-ups and the output projection.
-    uses = Counter((use.file, use.kind) for use in layers[TABLE].uses)
-    assert uses == {
+    readers = Counter((reader.file, reader.kind) for reader in layers[TABLE].readers)
+    assert readers == {
         (contract.ENCODER_FILE, "lookup"): 1,
         (contract.DECODER_FILE, "lookup"): 1,
         (contract.DECODER_FILE, "linear"): 1,
@@ -71,15 +71,15 @@ def test_recurrent_layers_have_names_too(store: Store) -> None:
 
 
 def test_fewer_bits_are_less_exact_and_smaller(model_graphs: ModelGraphs) -> None:
-    for layer in model_graphs.optimized("int4").layers:
-        figures = [stored(layer, precision, model_graphs.rounding) for precision in ("int8-block", "int4")]
-        (fine, large), (coarse, small) = figures
-        assert fine is not None
-        assert coarse is not None
-        assert 40 < fine < 55
-        assert 15 < coarse < 30
-        assert small < 0.65 * large < 0.3 * layer.rows.nbytes
-        assert stored(layer, "fp32", model_graphs.rounding) == (None, layer.rows.nbytes)
+    layers = model_graphs.optimized("int4").layers
+    tables = [make_table(layers, precision, lambda: model_graphs.moments) for precision in ("int8", "int4")]
+    for layer in layers:
+        fine, coarse = (next(row.report for row in table if row.layer is layer) for table in tables)
+        assert 40 < (fine.snr_db or 0) < 55
+        assert fine.bytes < 0.3 * layer.rows.nbytes
+        if coarse.precision == "int4":
+            assert 15 < (coarse.snr_db or 0) < 30
+            assert coarse.bytes < 0.65 * fine.bytes
 
 
 def candidate(precision: Precision, size: int, drop: float = 0.0, milliseconds: float = 1.0) -> PrecisionCandidate:
@@ -201,5 +201,5 @@ def test_a_precision_that_fails_is_named_and_the_others_go_on(
     choice = export_best(model_graphs.run, tmp_path / "best", text).choice
     assert choice is not None
     assert choice.failed == {"int4": "No blocks."}
-    assert [candidate.precision for candidate in choice.candidates] == ["fp32", "int8", "int8-block"]
+    assert [candidate.precision for candidate in choice.candidates] == ["fp32", "int8"]
     assert "int4 failed: No blocks." in (tmp_path / "best" / "README.md").read_text(encoding="utf-8")

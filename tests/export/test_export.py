@@ -31,8 +31,7 @@ from edgeformer.model.transformer.model import Transformer
 from edgeformer.run.folder import Run
 from edgeformer.run.weights import save_weights
 from edgeformer_export.export import ParityError, export_run, golden_texts
-from edgeformer_export.kernels.plan import make_plan
-from edgeformer_export.kernels.products import NotPlannableError
+from edgeformer_export.kernels.plan import NotPlannableError, make_plan
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.parity.report import ParityReport
 from edgeformer_export.sample import grouped, sample_pairs, spread
@@ -340,7 +339,7 @@ def test_command_line_refuses(run: Run, fp32: Path, tmp_path: Path) -> None:
 def test_the_kernels_say_which_models_they_lack(variant: str, message: str) -> None:
     model = build_model(small_recipe(variant), 30, 30)
     with pytest.raises(NotPlannableError, match=message):
-        make_plan(model, {}, [], lambda array: 0)
+        make_plan(model, [], {}, lambda array: 0)
 
 
 @pytest.mark.slow
@@ -353,14 +352,12 @@ def test_a_model_without_a_plan_runs_in_onnx_runtime(store: Store) -> None:
         Translator.open(bundle, engine="kernels")
 
 
-@pytest.mark.parametrize("precision", ["int8-block", "int4"])
-def test_blocks_are_for_onnxruntime_only(run: Run, tmp_path: Path, precision: str) -> None:
-    arguments = ["export", str(run.path), "--out", str(tmp_path / "b"), "--precision", precision]
+def test_blocks_are_for_onnxruntime_only(run: Run, tmp_path: Path) -> None:
+    arguments = ["export", str(run.path), "--out", str(tmp_path / "b"), "--precision", "int4"]
     failed = CliRunner().invoke(main, [*arguments, "--target", "portable"])
     assert failed.exit_code == 1
     assert failed.stderr.endswith(
-        f"Error: {precision} needs ONNX Runtime's own operators; give --target ort, or --precision int8 for portable "
-        "graphs.\n"
+        "Error: int4 needs ONNX Runtime's own operators; give --target ort, or --precision int8 for portable graphs.\n"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -378,7 +375,6 @@ def test_command_line_reports_what_it_exports(
     assert report["parity"]["precision"] == precision
     manifest = open_bundle(tmp_path / "b").manifest
     assert report["passes"] == manifest.report.passes
-    assert {record["outcome"] for record in report["passes"]["decoder.onnx"]} <= {"changed", "unchanged", "rejected"}
     assert set(manifest.precision.values()) == stored
     session = ort.InferenceSession(tmp_path / "b" / "decoder.onnx")
     assert session.get_outputs()[0].name == "logits"

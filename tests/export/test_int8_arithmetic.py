@@ -15,14 +15,13 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 from edgeformer_export.quantize.calibration import QuantizationRange
-from edgeformer_export.quantize.static import QuantizeStatic, activations
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.decoding.session import FloatArray
 from edgeformer_runtime.engines import onnx as onnx_engine
 from edgeformer_runtime.engines import onnx_graphs
 from edgeformer_runtime.engines.onnx import OnnxSession
-from tests.graphs import linear_model
+from tests.graphs import linear_model, quantized
 
 KEY, _ = onnx_graphs.EXACT_PRODUCTS
 RANGE = QuantizationRange(scale=1 / 255, zero_point=0)
@@ -45,9 +44,7 @@ def options(*, exact: bool) -> ort.SessionOptions:
 def extreme(op: str, target: Target, expected: str) -> tuple[bytes, NDArray[np.float32]]:
     """A quantized product with all weights at -127 or 127, and these weights as floats."""
     weight = np.where(np.arange(OUT) % 2, 1, -1).astype(np.float32)[None].repeat(WIDTH, axis=0)
-    model = linear_model(weight, None, op)
-    ranges = dict.fromkeys(activations(model.graph), RANGE)
-    QuantizeStatic(ranges, target, frozenset())(model)
+    model = quantized(linear_model(weight, None, op), target=target, ranges=RANGE)
     assert expected in {node.op_type for node in model.graph}
     return ir.to_proto(model).SerializeToString(), weight
 

@@ -12,16 +12,14 @@ from torch import Tensor, nn
 
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.passes.patterns import constant_array, find_linears
-from edgeformer_export.quantize.assignment import assign, tensor_reports
-from edgeformer_export.quantize.blocks import Blocks, choose_block_size, dequantize_blocks, quantize_blocks
-from edgeformer_export.quantize.calibration import Fed
+from edgeformer_export.quantize.blocks import Int4Blocks, choose_block_size, quantize_blocks
+from edgeformer_export.quantize.calibration import CalibrationData
 from edgeformer_export.quantize.moments import Moments, input_moments, lookup_moments, weight_moments
-from edgeformer_export.quantize.rounding import BlockRounding, round_for_inputs
+from edgeformer_export.quantize.rounding import round_for_inputs
+from edgeformer_export.quantize.strategies import make_table
 from edgeformer_export.sample import SamplePair
-from edgeformer_export.weights import digest
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE
-from edgeformer_runtime.precision import BLOCK_SIZE, Precision
+from edgeformer_runtime.contract import DECODER_FILE
 from tests.store import Store
 
 Matrix = NDArray[np.float32]
@@ -38,8 +36,8 @@ def correlated(count: int, width: int) -> Matrix:
     return vectors
 
 
-def output_error(weight: Matrix, blocks: Blocks, inputs: Matrix) -> float:
-    difference = weight - dequantize_blocks(blocks, 4, weight.shape[1])
+def output_error(weight: Matrix, blocks: Int4Blocks, inputs: Matrix) -> float:
+    difference = weight - blocks.restored()
     return float(np.square(inputs.astype(np.float64) @ difference.T).sum())
 
 
@@ -47,16 +45,12 @@ def weights(rows: int, width: int) -> Matrix:
     return (RANDOM.standard_t(5, size=(rows, width)) / 50).astype(np.float32)
 
 
-def no_moments() -> Mapping[str, Matrix]:
-    raise AssertionError("moments were measured")
-
-
 @pytest.mark.parametrize("width", WIDTHS)
 def test_correlated_inputs_lose_half_as_much_as_by_rounding_to_nearest(width: int) -> None:
     weight, inputs = weights(70, width), correlated(2000, width)
-    size = choose_block_size(width, 4, 64)
+    size = choose_block_size(width, 64)
     blocks = round_for_inputs(weight, inputs.T @ inputs, size)
-    nearest = quantize_blocks(weight, 4, size)
+    nearest = quantize_blocks(weight, size)
     assert blocks.packed.shape == nearest.packed.shape
     assert blocks.scales.shape == nearest.scales.shape
     assert output_error(weight, blocks, inputs) < 0.55 * output_error(weight, nearest, inputs)
@@ -65,10 +59,10 @@ def test_correlated_inputs_lose_half_as_much_as_by_rounding_to_nearest(width: in
 @pytest.mark.parametrize("width", WIDTHS)
 def test_for_white_inputs_it_is_rounding_to_nearest(width: int) -> None:
     weight = weights(40, width)
-    size = choose_block_size(width, 4, 64)
-    blocks, nearest = round_for_inputs(weight, np.eye(width, dtype=np.float32), size), quantize_blocks(weight, 4, size)
+    size = choose_block_size(width, 64)
+    blocks, nearest = round_for_inputs(weight, np.eye(width, dtype=np.float32), size), quantize_blocks(weight, size)
     assert (blocks.packed != nearest.packed).mean() < 0.03  # scales that fit better move a few values to a neighbor
-    errors = [np.square(weight - dequantize_blocks(rounded, 4, width)).sum() for rounded in (blocks, nearest)]
+    errors = [np.square(weight - rounded.restored()).sum() for rounded in (blocks, nearest)]
     assert 0.98 * errors[1] < errors[0] <= errors[1]
 
 
@@ -93,18 +87,18 @@ def test_rows_are_rounded_alike_in_any_number(monkeypatch: pytest.MonkeyPatch) -
 def test_inputs_that_are_always_zero(dead: slice) -> None:
     weight, inputs = weights(50, 128), correlated(600, 128)
     inputs[:, dead] = 0
-    blocks, nearest = round_for_inputs(weight, inputs.T @ inputs, 64), quantize_blocks(weight, 4, 64)
+    blocks, nearest = round_for_inputs(weight, inputs.T @ inputs, 64), quantize_blocks(weight, 64)
     assert np.isfinite(blocks.scales).all()
     assert output_error(weight, blocks, inputs) <= 0.6 * output_error(weight, nearest, inputs)
     # Their weights are rounded too: other text may have them.
-    difference = np.abs(weight - dequantize_blocks(blocks, 4, 128))[:, dead]
+    difference = np.abs(weight - blocks.restored())[:, dead]
     assert difference.max() < np.abs(weight).max() / 3
 
 
 def test_rows_and_blocks_of_zeros_stay_zero() -> None:
     weight, inputs = weights(50, 128), correlated(600, 128)
     weight[3], weight[7, 64:] = 0, 0
-    rounded = dequantize_blocks(round_for_inputs(weight, inputs.T @ inputs, 64), 4, 128)
+    rounded = round_for_inputs(weight, inputs.T @ inputs, 64).restored()
     assert not rounded[3].any()
     assert np.isfinite(rounded).all()
 
@@ -112,28 +106,9 @@ def test_rows_and_blocks_of_zeros_stay_zero() -> None:
 @pytest.mark.parametrize("count", [1, 5])
 def test_few_inputs_are_enough(count: int) -> None:
     weight, inputs, others = weights(50, 128), correlated(count, 128), correlated(2000, 128)
-    blocks, nearest = round_for_inputs(weight, inputs.T @ inputs, 128), quantize_blocks(weight, 4, 128)
+    blocks, nearest = round_for_inputs(weight, inputs.T @ inputs, 128), quantize_blocks(weight, 128)
     assert output_error(weight, blocks, inputs) < 0.5 * output_error(weight, nearest, inputs)
     assert output_error(weight, blocks, others) < 3 * output_error(weight, nearest, others)
-
-
-def test_each_weight_is_rounded_once_and_only_4_bits_need_moments() -> None:
-    weight, inputs = weights(40, 64), correlated(500, 64)
-    calls = []
-
-    def moments() -> Mapping[str, Matrix]:
-        calls.append("measured")
-        return {digest(weight): inputs.T @ inputs}
-
-    rounding = BlockRounding(moments)
-    np.testing.assert_array_equal(rounding(weight, 8, 64).packed, quantize_blocks(weight, 8, 64).packed)
-    assert not calls
-    blocks = rounding(weight, 4, 64)
-    assert rounding(np.asfortranarray(weight), 4, 64) is blocks
-    assert (blocks.packed != quantize_blocks(weight, 4, 64).packed).any()
-    other = weights(40, 64)
-    np.testing.assert_array_equal(rounding(other, 4, 64).packed, quantize_blocks(other, 4, 64).packed)
-    assert calls == ["measured"]
 
 
 def test_moments_are_sums_of_products() -> None:
@@ -190,10 +165,10 @@ def model_graphs(store: Store) -> ModelGraphs:
     return store.model_graphs(steps=100)
 
 
-def fed(graphs: ModelGraphs, pairs: Sequence[SamplePair]) -> Fed:
+def fed(graphs: ModelGraphs, pairs: Sequence[SamplePair]) -> CalibrationData:
     """The optimized graphs of a model, and some of its text."""
     fed_pairs = [(pair.source, pair.target) for pair in pairs]
-    return Fed(graphs.optimized("int4").graphs, graphs.traced.table, fed_pairs, graphs.special)
+    return CalibrationData(graphs.optimized("int4").graphs, graphs.traced.table, fed_pairs, graphs.special)
 
 
 def moments_of(graphs: ModelGraphs, count: int) -> dict[str, Matrix]:
@@ -212,60 +187,47 @@ def test_products_have_the_moments_of_their_inputs_without_padding(model_graphs:
         np.testing.assert_allclose(moment, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("count", [1, 60])
-def test_products_of_a_model_lose_less_and_every_run_gives_the_same_bits(model_graphs: ModelGraphs, count: int) -> None:
-    moments, again = moments_of(model_graphs, count), moments_of(model_graphs, count)
-    optimized = model_graphs.optimized("int4")
-    inputs = input_moments(fed(model_graphs, model_graphs.pairs[60:]))
-    assert {digest(layer.rows) for layer in optimized.layers if layer.uses[0].file == DECODER_FILE} <= moments.keys()
-    ratios = []
-    for linear in find_linears(optimized.graphs[DECODER_FILE].graph):
-        weight = np.ascontiguousarray(linear.weight.T)
-        size = choose_block_size(weight.shape[1], 4, BLOCK_SIZE)
-        blocks, same = (BlockRounding({**known}.copy)(weight, 4, size) for known in (moments, again))
-        np.testing.assert_array_equal(blocks.packed, same.packed)
-        np.testing.assert_array_equal(blocks.scales, same.scales)
-        differences = [
-            weight - dequantize_blocks(rounded, 4, weight.shape[1])
-            for rounded in (blocks, quantize_blocks(weight, 4, size))
-        ]
-        calibrated, nearest = (
-            float(np.sum((difference @ inputs[str(linear.output.name)]) * difference)) for difference in differences
-        )
-        ratios.append(calibrated / nearest)
-    assert np.mean(ratios) < (0.6 if count > 1 else 1.0)
-
-
-def test_graphs_and_report_have_the_calibrated_weights(model_graphs: ModelGraphs) -> None:
+def test_products_of_a_model_lose_less_and_every_run_gives_the_same_bits(model_graphs: ModelGraphs) -> None:
     layers = model_graphs.optimized("int4").layers
-    assigned = assign(layers, "int4")
-    graphs, _, _ = model_graphs.quantized("int4", assigned)
-    (table,) = [layer for layer in layers if len(layer.uses) > 1]
-    blocks = model_graphs.rounding(table.rows, 4, choose_block_size(table.rows.shape[1], 4, BLOCK_SIZE))
-    assert (blocks.packed != quantize_blocks(table.rows, 4, blocks.block_size).packed).any()
+    inputs = input_moments(fed(model_graphs, model_graphs.pairs[60:]))
+    calibrated, again = (make_table(layers, "int4", lambda: moments_of(model_graphs, 20)) for _ in range(2))
+    ratios = []
+    for weight, same in zip(calibrated, again, strict=True):
+        if weight.precision == "int4":
+            np.testing.assert_array_equal(weight.integers.packed, same.integers.packed)
+            np.testing.assert_array_equal(weight.integers.scales, same.integers.scales)
+        for reader in weight.readers:
+            if reader.file == DECODER_FILE and reader.name in inputs:
+                nearest = quantize_blocks(reader.rows, choose_block_size(reader.rows.shape[1]))
+                errors = [reader.rows - rounded.restored() for rounded in (weight.integers, nearest)]
+                ours, theirs = (float(np.sum((error @ inputs[reader.name]) * error)) for error in errors)
+                ratios.append(ours / theirs)
+    assert len(ratios) == len(inputs)
+    assert np.mean(ratios) < 0.7
+
+
+def test_graphs_and_report_are_written_from_the_table(model_graphs: ModelGraphs) -> None:
+    quantized = model_graphs.quantized("int4")
+    (table,) = [weight for weight in quantized.table if len(weight.readers) == 3]
+    rows, blocks = table.layer.rows, table.integers
+    assert (blocks.packed != quantize_blocks(rows, blocks.block_size).packed).any()
     readers = [
         node
-        for file in (ENCODER_FILE, DECODER_FILE)
-        for node in graphs[file].graph
-        if node.op_type == "GatherBlockQuantized" or node.attributes.get_int("N", 0) == len(table.rows)
+        for graph in quantized.graphs.values()
+        for node in graph.graph
+        if node.op_type == "GatherBlockQuantized" or node.attributes.get_int("N", 0) == len(rows)
     ]
     assert len(readers) == 3
     for node in readers:
         packed = constant_array(node.inputs[0 if node.op_type == "GatherBlockQuantized" else 1])
         np.testing.assert_array_equal(packed.reshape(blocks.packed.shape), blocks.packed)
-    (report,) = [
-        report for report in tensor_reports(layers, assigned, model_graphs.rounding) if report.name == table.name
-    ]
-    error = table.rows - dequantize_blocks(blocks, 4, table.rows.shape[1])
-    expected = 10 * np.log10(np.square(table.rows).sum() / np.square(error).sum())
-    assert report.snr_db == pytest.approx(expected, abs=0.01)
+    expected = 10 * np.log10(np.square(rows).sum() / np.square(rows - blocks.restored()).sum())
+    assert table.report.snr_db == pytest.approx(expected, abs=0.01)
+    assert table.report.bytes == blocks.packed.nbytes + blocks.scales.nbytes
 
 
-@pytest.mark.parametrize("precision", ["int8", "int8-block"])
-def test_8_bits_need_no_moments(
-    model_graphs: ModelGraphs, precision: Precision, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(model_graphs, "rounding", BlockRounding(no_moments))
-    layers = model_graphs.optimized(precision).layers
-    _, _, changed = model_graphs.quantized(precision, assign(layers, precision))
-    assert changed
+def test_8_bits_need_no_moments(model_graphs: ModelGraphs) -> None:
+    def measured() -> Mapping[str, Matrix]:
+        raise AssertionError("moments were measured")
+
+    assert {row.precision for row in make_table(model_graphs.optimized("int8").layers, "int8", measured)} == {"int8"}

@@ -36,9 +36,7 @@ def test_a_bundle_passes_against_the_run_it_comes_from(small_bundle: Path, taugh
     ]
 
 
-@pytest.mark.parametrize(
-    "precision", ["int8", *(pytest.param(name, marks=pytest.mark.slow) for name in ("int8-block", "int4"))]
-)
+@pytest.mark.parametrize("precision", ["int8", pytest.param("int4", marks=pytest.mark.slow)])
 def test_integers_pass_against_their_run_and_tell_what_differs(
     small_bundles: dict[Precision, Path], taught_run: Run, few: tuple[str | Path, ...], precision: Precision
 ) -> None:

@@ -29,7 +29,7 @@ from edgeformer.run.folder import Run
 from edgeformer_bench.peers.converted import token_names
 from edgeformer_bench.peers.ctranslate2_model import convert_run
 from edgeformer_export.export import export_run
-from edgeformer_export.quantize.static import quantize_columns
+from edgeformer_export.quantize.static import quantize_rows
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.translator import Translator
 from tests import factory
@@ -108,7 +108,7 @@ def stored_integers(folder: Path) -> dict[str, NDArray[np.int8]]:
 
 def requantized(weights: Weights, *names: str) -> NDArray[np.int8]:
     """Integers that the int8 export makes of matrices, one below the other."""
-    return np.concatenate([quantize_columns(np.ascontiguousarray(weights[name].T))[0].T for name in names])
+    return np.concatenate([quantize_rows(weights[name]).integers for name in names])
 
 
 def test_integers_survive(tmp_path: Path) -> None:

@@ -50,6 +50,17 @@ def test_another_schema_revision_is_named(tree: Tree, revision: object) -> None:
     assert f"reads revision {SCHEMA_REVISION}" in message
 
 
+@pytest.mark.parametrize("revision", [SCHEMA_REVISION - 1, SCHEMA_REVISION])
+@pytest.mark.parametrize(("name", "shown"), [("int8-block", "int8-block"), (["int8"], "['int8']")])
+def test_a_precision_that_is_gone_is_named_with_those_to_export_in(
+    tree: Tree, revision: int, name: object, shown: str
+) -> None:
+    tree["schema_revision"] = revision
+    tree["precision"]["decoder.onnx"] = name
+    message = f"The bundle is in {shown}, a precision that this runtime does not have; export the model again in int8"
+    assert message in problem(tree)
+
+
 def test_another_revision_is_told_even_if_nothing_else_is_understood() -> None:
     assert "schema revision 99" in problem({"schema_revision": 99, "wholly": "different"})
 
@@ -63,7 +74,6 @@ def test_another_revision_is_told_even_if_nothing_else_is_understood() -> None:
         (lambda tree: tree.update(parameters="many"), "parameters"),
         (lambda tree: tree["state"][0].update(kind="frozen"), "kind"),
         (lambda tree: tree["state"][0].update(dtype="bfloat16"), "dtype"),
-        (lambda tree: tree["precision"].update({"decoder.onnx": "int3"}), "precision"),
         (lambda tree: tree.update(target="tensorrt"), "target"),
         (lambda tree: tree["generation"].update(beam_size=10**30), "$.generation.beam_size"),
         (lambda tree: tree.update(parameters=2**63), "$.parameters"),

@@ -137,7 +137,7 @@ def test_bundles_without_a_plan_run_in_onnxruntime(project: Path, tmp_path: Path
     (package,) = project.glob("*.tgz")
     project = tmp_path
     node_with(project, str(package), "onnxruntime-web@1.30.0")
-    for precision in ("fp32", "int8-block", "int4"):
+    for precision in ("fp32", "int4"):
         assert verified(project, precision)["problems"] == []
     check_attention(project, "fp32")
 

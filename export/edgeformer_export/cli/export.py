@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from edgeformer.run.folder import Run
     from edgeformer_export.choice import PrecisionChoice
     from edgeformer_export.export import ExportReport
-    from edgeformer_export.passes.pipeline import PassRecord
 
 _PRECISION_HELP = " ".join(f"{name}: {traits.purpose}" for name, traits in PRECISIONS.items())
 
@@ -193,22 +192,14 @@ def _print_details(report: ExportReport) -> None:
     from edgeformer_runtime.cli.verify import print_parity
 
     for name, records in report.passes.items():
-        rows = table(f"Passes on {name}", "pass", "nodes", "weights", "result", "operators")
+        rows = table(f"Passes on {name}", "pass", "nodes", "weights")
         for record in records:
             rows.add_row(
                 record.name,
                 f"{record.nodes_before} → {record.nodes_after}",
                 f"{human_bytes(record.bytes_before)} → {human_bytes(record.bytes_after)}",
-                record.outcome,
-                _changed_operators(record),
             )
         console().print(rows)
     print_parity(report.parity.facts, report.parity.warnings)
     if report.shortlist is not None:
         console().print("Shortlist: " + " ".join(shortlist_lines(report.shortlist)))
-
-
-def _changed_operators(record: PassRecord) -> str:
-    """Name what a pass removed and added, such as ``−2 MatMul, +1 Split``."""
-    removed = [f"−{count} {name}" for name, count in record.removed.items()]
-    return ", ".join([*removed, *(f"+{count} {name}" for name, count in record.added.items())])

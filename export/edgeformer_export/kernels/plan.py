@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from edgeformer.model.transformer.config import TransformerConfig
 from edgeformer.model.transformer.model import Transformer
-from edgeformer_export.kernels.products import NotPlannableError, Place, PlannedGraph
-from edgeformer_export.quantize.layers import Layer
-from edgeformer_export.tracing.to_onnx import Graphs
+from edgeformer_export.quantize.static import SYMMETRIC_ZERO, IntegerProduct, QuantizeStaticPass
+from edgeformer_export.quantize.strategies import Table
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.plan import (
     VERSION,
@@ -24,14 +25,21 @@ from edgeformer_runtime.bundle.plan import (
     Plan,
 )
 
+Place = Callable[[NDArray[Any]], int]
+"""Returns where an array is in the file of weights, and writes it there if it is not."""
 
-def make_plan(model: nn.Module, graphs: Graphs, layers: Sequence[Layer], place: Place) -> Plan:
+
+class NotPlannableError(Exception):
+    """The kernels do not compute such a model; the message says why."""
+
+
+def make_plan(model: nn.Module, table: Table, quantized: Mapping[str, QuantizeStaticPass], place: Place) -> Plan:
     """Make the plan of a model whose graphs are quantized.
 
     Args:
         model: the torch model.
-        graphs: encoder and decoder in int8.
-        layers: the weights of the graphs before quantization.
+        table: its weights in int8.
+        quantized: the passes that have put them into the graphs, by graph file.
         place: finds or writes tensors.
 
     Raises:
@@ -41,7 +49,8 @@ def make_plan(model: nn.Module, graphs: Graphs, layers: Sequence[Layer], place: 
         raise NotPlannableError("the kernels know the families `transformer` and `ssru` only")
     config = model.config
     _check(config)
-    made = _Layers(config, graphs, layers, place)
+    made = _Layers(config, table, quantized, place)
+    first: Any = model.encoder_layers[0]
     recurrent = not hasattr(model.decoder_layers[0].target_layer, "attention")
     return Plan(
         version=VERSION,
@@ -57,17 +66,17 @@ def make_plan(model: nn.Module, graphs: Graphs, layers: Sequence[Layer], place: 
         gated=config.ffn_gated,
         activation=config.activation,
         epsilon=config.norm_epsilon,
-        encoder_scale=made.encoder.attention_scale("MultiHeadAttention"),
-        decoder_scale=1.0 if recurrent else made.decoder.attention_scale("DecoderMaskedMultiHeadAttention"),
-        cross_scale=made.decoder.attention_scale("MultiHeadAttention"),
+        encoder_scale=float(np.float32(first.attention.scale)),
+        decoder_scale=1.0,  # those of decoder steps are in the weights of their queries
+        cross_scale=1.0,
         output_scale=config.output_scale,
-        source=made.embedding(made.encoder, model.source_embedding, config.max_source_length),
-        target=made.embedding(made.decoder, model.target_embedding, config.max_target_length),
+        source=made.embedding(contract.ENCODER_FILE, model.source_embedding, config.max_source_length),
+        target=made.embedding(contract.DECODER_FILE, model.target_embedding, config.max_target_length),
         encoder=tuple(made.encoder_layer(index, layer) for index, layer in enumerate(model.encoder_layers)),
         encoder_norm=made.norm(model.encoder_norm),
         decoder=tuple(made.decoder_layer(index, layer, recurrent) for index, layer in enumerate(model.decoder_layers)),
         decoder_norm=made.norm(model.decoder_norm),
-        projection=made.decoder.projection(),
+        projection=made.projection(),
     )
 
 
@@ -83,23 +92,73 @@ def _check(config: TransformerConfig) -> None:
 class _Layers:
     """Makes the parts of a plan."""
 
-    def __init__(self, config: TransformerConfig, graphs: Graphs, layers: Sequence[Layer], place: Place) -> None:
-        self.config, self.place = config, place
-        files = contract.ENCODER_FILE, contract.DECODER_FILE
-        self.encoder, self.decoder = (PlannedGraph(graphs[file], file, layers, place) for file in files)
+    def __init__(
+        self, config: TransformerConfig, table: Table, quantized: Mapping[str, QuantizeStaticPass], place: Place
+    ) -> None:
+        self.config, self.place, self._quantized = config, place, quantized
+        self._linears: dict[tuple[str, str], LinearPlan] = {}
+        """Products by graph file and parameter."""
+        self._projections: list[LinearPlan] = []
+        """Products that give logits, or that read an embedding."""
+        for file in (contract.ENCODER_FILE, contract.DECODER_FILE):
+            for weight in table:
+                for reader in weight.readers:
+                    if reader.file == file and (product := quantized[file].products.get(reader.name)) is not None:
+                        names = [parameter.name for parameter in weight.layer.parameters] or [reader.name]
+                        counts = [len(parameter.rows) for parameter in weight.layer.parameters] or [len(reader.rows)]
+                        self._add(file, product, dict(zip(names, counts, strict=True)))
+                        if file == contract.DECODER_FILE and (reader.name == contract.LOGITS or product.by_rows):
+                            self._projections.append(self._linears[file, names[-1]])
+
+    def _add(self, file: str, product: IntegerProduct, counts: Mapping[str, int]) -> None:
+        """Describe a product by each of the parameters whose results are parts of it."""
+        integers, columns, first = product.weight.integers, len(product.weight.scales), 0
+        for name, count in counts.items():
+            self._linears[file, name] = LinearPlan(
+                columns=columns,
+                first=first,
+                count=count,
+                by_rows=product.by_rows,
+                weight=self.place(integers if product.by_rows else integers.T),
+                scale=self.place(product.weight.scales),
+                bias=None if product.bias is None else self.place(product.bias.reshape(-1)),
+                input_scale=float(np.float32(product.input.scale)),
+                input_zero=product.input.zero_point,
+                input_most=2 * SYMMETRIC_ZERO if product.is_symmetric else 255,
+            )
+            first += count
+
+    def linear(self, file: str, name: str) -> LinearPlan:
+        """Return the product of a parameter."""
+        if (file, name) not in self._linears:
+            raise NotPlannableError(f"`{name}` is not a product in int8")
+        return self._linears[file, name]
+
+    def attention(self, file: str, name: str) -> tuple[LinearPlan, LinearPlan, LinearPlan]:
+        """Return queries, keys and values."""
+        query, key, value = (self.linear(file, f"{name}.{part}") for part in ("query", "key", "value"))
+        return query, key, value
+
+    def projection(self) -> LinearPlan:
+        """Return the product that gives the logits."""
+        if not self._projections:
+            raise NotPlannableError("the output projection is not a product in int8")
+        return self._projections[0]
 
     def norm(self, module: object) -> NormPlan:
         """Return a norm, or what stands for none."""
         weight, bias = getattr(module, "weight", None), getattr(module, "bias", None)
         return NormPlan(weight=self._placed(weight), bias=self._placed(bias))
 
-    def embedding(self, graph: PlannedGraph, module: Any, length: int) -> EmbeddingPlan:
+    def embedding(self, file: str, module: Any, length: int) -> EmbeddingPlan:
         """Return tokens and positions of one side."""
-        table, scale = graph.table()
+        tables = [*self._quantized[file].tables.values()]
+        if len(tables) != 1:
+            raise NotPlannableError("the embedding is not in int8")
         return EmbeddingPlan(
-            rows=len(scale),
-            table=self.place(table),
-            scale=self.place(scale),
+            rows=len(tables[0].scales),
+            table=self.place(tables[0].integers),
+            scale=self.place(tables[0].scales),
             positions=length,
             position=self._placed(module.positions),
             norm=self.norm(module.norm),
@@ -107,40 +166,44 @@ class _Layers:
 
     def encoder_layer(self, index: int, layer: Any) -> EncoderLayerPlan:
         """Return a layer of the encoder."""
-        name = f"encoder_layers.{index}"
+        name, file = f"encoder_layers.{index}", contract.ENCODER_FILE
         return EncoderLayerPlan(
             norm=self.norm(layer.attention_residual.norm),
-            query_key_value=self.encoder.attention(f"{name}.attention"),
-            output=self.encoder.linear(f"{name}.attention.output"),
-            feed_forward=self._feed_forward(self.encoder, f"{name}.feed_forward", layer),
+            query_key_value=self.attention(file, f"{name}.attention"),
+            output=self.linear(file, f"{name}.attention.output"),
+            feed_forward=self._feed_forward(file, f"{name}.feed_forward", layer),
         )
 
     def decoder_layer(self, index: int, layer: Any, recurrent: bool) -> DecoderLayerPlan:
         """Return a layer of the decoder. The encoder's graph computes keys and values of the source."""
-        name, decoder = f"decoder_layers.{index}", self.decoder
+        name, file = f"decoder_layers.{index}", contract.DECODER_FILE
         own, cross = f"{name}.target_layer", f"{name}.cross_attention"
         target: tuple[LinearPlan, ...]
         if recurrent:
-            target, output = (decoder.linear(f"{own}.candidate"), decoder.linear(f"{own}.forget")), None
+            target, output = (self.linear(file, f"{own}.candidate"), self.linear(file, f"{own}.forget")), None
         else:
-            target, output = decoder.attention(f"{own}.attention"), decoder.linear(f"{own}.attention.output")
+            target = self.attention(file, f"{own}.attention")
+            output = self.linear(file, f"{own}.attention.output")
         return DecoderLayerPlan(
             norm=self.norm(layer.target_residual.norm),
             target=target,
             output=output,
-            memory=(self.encoder.linear(f"{cross}.key"), self.encoder.linear(f"{cross}.value")),
+            memory=(
+                self.linear(contract.ENCODER_FILE, f"{cross}.key"),
+                self.linear(contract.ENCODER_FILE, f"{cross}.value"),
+            ),
             cross_norm=self.norm(layer.cross_residual.norm),
-            cross_query=decoder.linear(f"{cross}.query"),
-            cross_output=decoder.linear(f"{cross}.output"),
-            feed_forward=self._feed_forward(decoder, f"{name}.feed_forward", layer),
+            cross_query=self.linear(file, f"{cross}.query"),
+            cross_output=self.linear(file, f"{cross}.output"),
+            feed_forward=self._feed_forward(file, f"{name}.feed_forward", layer),
         )
 
-    def _feed_forward(self, graph: PlannedGraph, name: str, layer: Any) -> FeedForwardPlan:
+    def _feed_forward(self, file: str, name: str, layer: Any) -> FeedForwardPlan:
         inner = [f"{name}.0.gate", f"{name}.0.linear"] if self.config.ffn_gated else [f"{name}.0"]
         return FeedForwardPlan(
             norm=self.norm(layer.feed_forward_residual.norm),
-            inner=tuple(map(graph.linear, inner)),
-            outer=graph.linear(f"{name}.3"),
+            inner=tuple(self.linear(file, part) for part in inner),
+            outer=self.linear(file, f"{name}.3"),
         )
 
     def _placed(self, value: Any) -> int | None:

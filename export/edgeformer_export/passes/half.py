@@ -12,7 +12,7 @@ from edgeformer_export.weights import rewritten, row_slices
 from edgeformer_runtime.contract import ATTENTION, LOGITS
 
 
-class HalfPrecision(ir.passes.FunctionalPass):
+class HalfPrecisionPass(ir.passes.FunctionalPass):
     """Convert float32 to float16, except in the outputs that the host reads.
 
     - Constants are rounded. Those outside the range of float16 become its largest or smallest numbers, so that masks
@@ -24,9 +24,6 @@ class HalfPrecision(ir.passes.FunctionalPass):
     ONNX Runtime's CUDA kernels accumulate products, softmax and the statistics of norms in float32 in either case. The
     conversion uses ONNX Runtime's own tool.
     """
-
-    may_grow = True
-    """Casts may enlarge a graph without weights."""
 
     def requires(self, model: ir.Model) -> None:
         """Check that the graph computes in float32."""

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 
-class FuseHeads(ir.passes.InPlacePass):
+class FuseHeadsPass(ir.passes.InPlacePass):
     """Let the attention operator split heads.
 
     - ``MultiHeadAttention(q, Transpose(Reshape(k)), Transpose(Reshape(v)))`` becomes ``MultiHeadAttention(q, k, v)``

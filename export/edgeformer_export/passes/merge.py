@@ -9,21 +9,20 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from edgeformer_export.passes.names import joined_name
 from edgeformer_export.passes.patterns import Linear, constant, find_linears
 
 
-class MergeLinears(ir.passes.InPlacePass):
+class MergeLinearsPass(ir.passes.InPlacePass):
     """Merge linear layers that read the same activation into one.
 
-    - ``MatMul(x, A) [+ a]``, ``MatMul(x, B) [+ b]``, … become ``Split(MatMul(x, [A B …]) [+ [a b …]])``.
+    - ``MatMul(x, A) [+ a]``, ``MatMul(x, B) [+ b]``, … become ``Split(MatMul(x, [A B …]) [+ [a b …]])``, with a bias of
+      zeros for those without.
 
     Use this pass for decoder steps, which have few rows: each product has a fixed cost, and splitting the result is
     cheap. Products whose weight is also an embedding table (``Gemm``) are not merged, so that the table stays one
     tensor.
     """
-
-    may_grow = True
-    """Layers without a bias may get a bias of zeros."""
 
     def __init__(self, key: Callable[[Linear], Hashable] = lambda linear: None) -> None:
         """Set up the pass.
@@ -51,7 +50,8 @@ class MergeLinears(ir.passes.InPlacePass):
 
 def _merge(graph: ir.Graph, linears: list[Linear]) -> None:
     first, name = linears[0], f"{linears[0].output.name}.merged"
-    weight = constant(graph, f"{name}.weight", np.concatenate([linear.weight for linear in linears], axis=1))
+    weights = np.concatenate([linear.weight for linear in linears], axis=1)
+    weight = constant(graph, joined_name(graph, [linear.constant for linear in linears]), weights)
     nodes = [ir.node("MatMul", [first.activation, weight])]
     if any(linear.bias is not None for linear in linears):
         biases = [

@@ -2,63 +2,46 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx_ir as ir
+from onnxscript.rewriter import RewritePass
+from onnxscript.rewriter.ort_fusions.skip_normalization import SkipLayerNormFusion, SkipRmsNormFusion
 
-from edgeformer_export.passes.patterns import MICROSOFT, constant, replace
-
-FUSED = {
-    "LayerNormalization": "SkipLayerNormalization",
-    "SimplifiedLayerNormalization": "SkipSimplifiedLayerNormalization",
-}
-"""Norms, and the operators that first add two tensors."""
+from edgeformer_export.passes.patterns import constant, replace
 
 
-class FuseSkipNorm(ir.passes.InPlacePass):
-    """Fuse a residual sum and its norm into one operator.
+class FuseSkipNormPass(RewritePass):
+    """Fuse a residual sum and its norm into one operator, by the rules of onnxscript.
 
     - ``LayerNormalization(Add(x, y))`` becomes ``SkipLayerNormalization(x, y)``, whose fourth output is the sum, which
       pre-norm models reuse.
     - ``SimplifiedLayerNormalization``, which is RMSNorm, becomes ``SkipSimplifiedLayerNormalization`` likewise.
     """
 
+    def __init__(self) -> None:
+        kinds: tuple[Any, ...] = (SkipLayerNormFusion, SkipRmsNormFusion)  # untyped in onnxscript
+        super().__init__([kind.rule(kind.__name__) for kind in kinds])
+
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Fuse in place."""
-        graph, fused = model.graph, False
-        for norm in list(graph):
-            add = norm.inputs[0].producer() if norm.op_type in FUSED and norm.inputs[0] else None
-            if add is None or add.op_type != "Add" or not _same_shape(add.inputs[0], add.inputs[1]):
-                continue
-            if norm.attributes.get_int("axis", -1) not in {-1, 2} or _has_statistics(norm):
-                continue
-            if not all(value is None or value.is_initializer() for value in norm.inputs[1:]):
-                continue
-            epsilon = norm.attributes.get_float("epsilon", 1e-5)
-            node = ir.node(
-                FUSED[norm.op_type],
-                [*add.inputs, *norm.inputs[1:]],
-                {"epsilon": epsilon},
-                domain=MICROSOFT,
-                num_outputs=4,
-            )
-            graph.insert_before(add, node)
-            for old, new in ((norm.outputs[0], node.outputs[0]), (add.outputs[0], node.outputs[3])):
-                name, new.shape, new.type = old.name, old.shape, old.type
-                old.replace_all_uses_with(new, replace_graph_outputs=True)
-                new.name, old.name = name, f"{name}.unfused"
-            graph.remove([norm, add], safe=True)
-            if not node.outputs[3].uses() and not node.outputs[3].is_graph_output():
-                node.resize_outputs(1)
-            else:
-                # Mean and deviation are only needed for training.
-                node.outputs[1].name = node.outputs[2].name = ""
-            fused = True
-        if fused:
-            model.opset_imports.setdefault(MICROSOFT, 1)
-        return ir.passes.PassResult(model, modified=fused)
+        result = super().call(model)
+        result.model.graph.sort()  # another reader of the sum may stand before the norm
+        for node in model.graph:
+            if node.op_type.startswith("Skip"):
+                normed, mean, deviation, total = node.outputs
+                mean.name = deviation.name = ""  # only needed for training
+                summand = node.inputs[0]
+                assert summand is not None
+                for output in (normed, total):
+                    output.shape, output.type = summand.shape, summand.type
+                if not total.uses() and not total.is_graph_output():
+                    node.resize_outputs(1)
+        return result
 
 
-class VectorNorm(ir.passes.InPlacePass):
+class VectorNormPass(ir.passes.InPlacePass):
     """Replace a norm with operators that ONNX Runtime vectorizes.
 
     - ``LayerNormalization(x, gamma, beta)`` becomes ``SimplifiedLayerNormalization(x - ReduceMean(x), gamma) + beta``:
@@ -67,8 +50,6 @@ class VectorNorm(ir.passes.InPlacePass):
     On the CPU, ``LayerNormalization`` and ``SkipLayerNormalization`` are not vectorized. With four or more rows of 512,
     the four nodes are faster: at 32 rows, they take a quarter of the time.
     """
-
-    may_grow = True
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Replace in place."""
@@ -94,10 +75,3 @@ class VectorNorm(ir.passes.InPlacePass):
 def _has_statistics(norm: ir.Node) -> bool:
     """Return whether the mean or the deviation is used."""
     return any(output.uses() or output.is_graph_output() for output in norm.outputs[1:])
-
-
-def _same_shape(a: ir.Value | None, b: ir.Value | None) -> bool:
-    """Return whether both shapes are known, have three axes, and are equal."""
-    if a is None or b is None or a.shape is None or b.shape is None or a.is_initializer() or b.is_initializer():
-        return False
-    return len(a.shape) == 3 and list(a.shape) == list(b.shape)

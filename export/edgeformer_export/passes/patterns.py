@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +26,8 @@ class Linear:
 
     weight: NDArray[np.float32]
     """``(in, out)``."""
+    constant: str
+    """Name of the constant that holds it, ``(in, out)`` or ``(out, in)``."""
     nodes: tuple[ir.Node, ...]
     """The product, followed by the addition if that is a node of its own."""
     bias_index: int | None
@@ -54,9 +56,10 @@ def find_linears(graph: ir.Graph) -> Iterator[Linear]:
     for node in graph:
         if node.op_type not in {"MatMul", "Gemm"} or node.domain != "" or node.inputs[0] is None:
             continue
-        array = _matrix(node.inputs[1])
-        if array is None:
+        matrix = _matrix(node.inputs[1])
+        if matrix is None:
             continue
+        array, name = matrix
         if node.op_type == "Gemm":
             attributes = node.attributes
             if (
@@ -68,7 +71,7 @@ def find_linears(graph: ir.Graph) -> Iterator[Linear]:
             bias_index = 2 if len(node.inputs) > 2 and node.inputs[2] is not None else None
             array = array.T if attributes.get_int("transB", 0) else array
             if array.shape[1] >= MIN_WIDTH:
-                yield Linear(array, (node,), bias_index)
+                yield Linear(array, name, (node,), bias_index)
             continue
         if array.shape[1] < MIN_WIDTH:
             continue
@@ -77,9 +80,9 @@ def find_linears(graph: ir.Graph) -> Iterator[Linear]:
         if follower is not None and follower.op_type == "Add":
             biases = [index for index, value in enumerate(follower.inputs) if _is_bias(value, array.shape[1])]
             if biases:
-                yield Linear(array, (node, follower), biases[0])
+                yield Linear(array, name, (node, follower), biases[0])
                 continue
-        yield Linear(array, (node,), None)
+        yield Linear(array, name, (node,), None)
 
 
 def find_lookups(graph: ir.Graph) -> Iterator[ir.Node]:
@@ -101,11 +104,6 @@ def is_weight(value: ir.Value | None, rank: int | None = 2) -> bool:
         and rank in (None, len(tensor.shape))
         and tensor.size >= MIN_ELEMENTS
     )
-
-
-def is_chosen(name: str | None, only: Container[str] | None) -> bool:
-    """Return whether a pass should replace the operator with this name; ``None`` selects all operators."""
-    return only is None or name in only
 
 
 def constant_array(value: ir.Value | None) -> NDArray[np.float32]:
@@ -144,13 +142,14 @@ def replace(graph: ir.Graph, old: tuple[ir.Node, ...], anchor: ir.Node, new: lis
     after.name = name
 
 
-def _matrix(value: ir.Value | None) -> NDArray[np.float32] | None:
-    """Return a constant weight as ``(in, out)``, even if the graph transposes a shared table; ``None`` if the value is
-    not a constant weight."""
+def _matrix(value: ir.Value | None) -> tuple[NDArray[np.float32], str] | None:
+    """Return a constant weight as ``(in, out)``, even if the graph transposes a shared table, and its name; ``None`` if
+    the value is not a constant weight."""
     producer = value.producer() if value is not None else None
-    if producer is not None and producer.op_type == "Transpose" and is_weight(producer.inputs[0]):
-        return constant_array(producer.inputs[0]).T
-    return constant_array(value) if is_weight(value) else None
+    if value is not None and producer is not None and producer.op_type == "Transpose":
+        table = producer.inputs[0]
+        return (constant_array(table).T, str(table.name)) if table is not None and is_weight(table) else None
+    return (constant_array(value), str(value.name)) if value is not None and is_weight(value) else None
 
 
 def _is_bias(value: ir.Value | None, width: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 
-class Strip(ir.passes.InPlacePass):
+class StripPass(ir.passes.InPlacePass):
     """Remove documentation, metadata of tracer and simplifier, and types of inner tensors, which the engine infers.
 
     The graph computes the same results, so its record says ``unchanged``. Shapes of inputs and outputs are kept, since

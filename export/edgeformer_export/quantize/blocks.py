@@ -1,8 +1,8 @@
-"""Quantizes weights to 8 or 4 bits in blocks, each block with its own scale; activations stay in fp32."""
+"""Quantizes weights to 4 bits in blocks, each block with its own scale; activations stay in fp32."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,12 +15,11 @@ from edgeformer_export.passes.patterns import (
     MICROSOFT,
     Linear,
     constant,
-    constant_array,
     find_linears,
     find_lookups,
-    is_chosen,
     replace,
 )
+from edgeformer_export.quantize.table import QuantizedWeight
 from edgeformer_export.weights import row_slices
 from edgeformer_runtime.precision import BLOCK_SIZE, MIN_BLOCK
 
@@ -29,38 +28,49 @@ Number = TypeVar("Number", np.int8, np.float32)
 ACCURACY_LEVEL = 4
 """``MatMulNBits`` rounds each block of a row to int8 at run time, and multiplies integers."""
 DIVISORS = np.linspace(6.5, 12, 23, dtype=np.float32)
-"""For 4 bits, the scales to try are a block's largest value divided by each of these, with the opposite sign, so that
+"""The scales to try are a block's largest value divided by each of these, with the opposite sign, so that
 the largest value may become -8, which has no positive counterpart."""
 CHUNK = 1 << 16
 """Number of values rounded at a time; temporary arrays of this size stay in the processor's cache."""
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """A matrix whose rows are divided into blocks: ``value = (integer - 2 ** (bits - 1)) * scale``.
+class Int4Blocks:
+    """A matrix of 4-bit integers whose rows are divided into blocks: ``value = (integer - 8) * scale``.
 
     The last block of a row is padded with zeros.
     """
 
     packed: NDArray[np.uint8]
-    """``(rows, blocks, block_size * bits / 8)``; with 4 bits, the lower half of a byte comes first."""
+    """``(rows, blocks, block_size / 2)``; the lower half of a byte comes first."""
     scales: NDArray[np.float32]
     """``(rows, blocks)``; may be negative."""
-    block_size: int
+    width: int
+    """Number of values of a row, without padding."""
 
-    def rows(self, part: slice) -> Blocks:
-        """Return some of the rows."""
-        return Blocks(self.packed[part], self.scales[part], self.block_size)
+    @property
+    def block_size(self) -> int:
+        """Number of values that share a scale."""
+        return int(2 * self.packed.shape[2])
+
+    @property
+    def nbytes(self) -> int:
+        """Size of integers and scales, in bytes."""
+        return self.packed.nbytes + self.scales.nbytes
+
+    def restored(self, part: slice = slice(None)) -> NDArray[np.float32]:
+        """Return what the operators read, ``(rows, width)``."""
+        packed, scales = self.packed[part].astype(np.int16), self.scales[part]
+        integers = np.stack([packed & 15, packed >> 4], axis=-1).reshape(*scales.shape, -1)
+        values: NDArray[np.float32] = (integers - 8).astype(np.float32) * scales[:, :, None]
+        return values.reshape(len(values), -1)[:, : self.width]
 
 
-RoundBlocks = Callable[[NDArray[np.float32], int, int], Blocks]
-"""Rounds a matrix to integers in blocks; see :func:`quantize_blocks` for the arguments."""
-
-
-class QuantizeBlocks(ir.passes.InPlacePass):
+class QuantizeBlocksPass(ir.passes.InPlacePass):
     """Replace matrix products and embedding lookups with operators that read weights in blocks.
 
-    Fast for one or a few rows; with many rows, :class:`QuantizeStatic` is faster. Requires ONNX Runtime's operators.
+    Fast for one or a few rows; with many rows, :class:`QuantizeStaticPass` is faster. Requires ONNX Runtime's
+    operators.
 
     - ``MatMul(x, W) [+ b]`` and ``Gemm(x, W, b)`` become ``MatMulNBits``.
     - ``Gather(table, ids)`` becomes ``GatherBlockQuantized``, followed by ``Slice`` if the table's rows were padded.
@@ -69,33 +79,21 @@ class QuantizeBlocks(ir.passes.InPlacePass):
     A row's result depends on the other rows of its batch only through float32 rounding.
     """
 
-    def __init__(
-        self, bits: int, *, only: Container[str] | None = None, round_blocks: RoundBlocks | None = None
-    ) -> None:
+    def __init__(self, weights: Mapping[str, QuantizedWeight[Int4Blocks]]) -> None:
         """Set up the pass.
 
         Args:
-            bits: 8 or 4.
-            only: names of :class:`~edgeformer_export.quantize.layers.Use` to replace; ``None`` for all.
-            round_blocks: rounds the weights; :func:`quantize_blocks` by default.
+            weights: the weights of the operators to replace, by the name of the
+                :class:`~edgeformer_export.quantize.layers.WeightReader`.
         """
         super().__init__()
-        self._bits, self._only = bits, only
-        self._round = round_blocks or quantize_blocks
+        self._weights = weights
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the graph in place."""
         graph = model.graph
-        linears = [
-            linear
-            for linear in find_linears(graph)
-            if linear.weight.shape[0] >= MIN_BLOCK and is_chosen(linear.output.name, self._only)
-        ]
-        lookups = [
-            node
-            for node in find_lookups(graph)
-            if constant_array(node.inputs[0]).shape[1] >= MIN_BLOCK and is_chosen(node.outputs[0].name, self._only)
-        ]
+        linears = [linear for linear in find_linears(graph) if linear.output.name in self._weights]
+        lookups = [node for node in find_lookups(graph) if node.outputs[0].name in self._weights]
         for linear in linears:
             self._replace_linear(graph, linear)
         for node in lookups:
@@ -107,84 +105,75 @@ class QuantizeBlocks(ir.passes.InPlacePass):
 
     def _replace_linear(self, graph: ir.Graph, linear: Linear) -> None:
         name, (width, out) = f"{linear.output.name}.weight", linear.weight.shape
-        blocks = self._blocks(linear.weight.T)
+        blocks = self._weights[str(linear.output.name)].integers
         packed = constant(graph, f"{name}.blocks", blocks.packed)
         scales = constant(graph, f"{name}.scales", blocks.scales)
-        attributes = {"K": width, "N": out, "accuracy_level": ACCURACY_LEVEL, **self._attributes(blocks)}
+        attributes = {"K": width, "N": out, "accuracy_level": ACCURACY_LEVEL, **_attributes(blocks)}
         # The inputs between the scales and the bias are zero points and a column order.
         inputs = [linear.activation, packed, scales, None, None, linear.bias]
         node = ir.node("MatMulNBits", inputs if linear.bias is not None else inputs[:3], attributes, domain=MICROSOFT)
         replace(graph, linear.nodes, linear.nodes[0], [node])
 
     def _replace_lookup(self, graph: ir.Graph, node: ir.Node) -> None:
-        table, name = constant_array(node.inputs[0]), f"{node.outputs[0].name}.table"
-        blocks = self._blocks(table)
-        rows, width = table.shape
-        packed = constant(graph, f"{name}.blocks", blocks.packed.reshape(rows, -1))
+        name, blocks = f"{node.outputs[0].name}.table", self._weights[str(node.outputs[0].name)].integers
+        packed = constant(graph, f"{name}.blocks", blocks.packed.reshape(len(blocks.packed), -1))
         scales = constant(graph, f"{name}.scales", blocks.scales)
-        attributes = {"gather_axis": 0, "quantize_axis": 1, **self._attributes(blocks)}
+        attributes = {"gather_axis": 0, "quantize_axis": 1, **_attributes(blocks)}
         inputs = [packed, node.inputs[1], scales]
         added = [ir.node("GatherBlockQuantized", inputs, attributes, domain=MICROSOFT)]
-        if width % blocks.block_size:
-            bounds = [constant(graph, f"{name}.slice.{at}", np.array([at])) for at in (0, width, -1)]
+        if blocks.width % blocks.block_size:
+            bounds = [constant(graph, f"{name}.slice.{at}", np.array([at])) for at in (0, blocks.width, -1)]
             added.append(ir.node("Slice", [added[0].outputs[0], *bounds]))
         replace(graph, (node,), node, added)
 
-    def _attributes(self, blocks: Blocks) -> dict[str, int]:
-        return {"bits": self._bits, "block_size": blocks.block_size}
 
-    def _blocks(self, matrix: NDArray[np.float32]) -> Blocks:
-        return self._round(matrix, self._bits, choose_block_size(matrix.shape[1], self._bits))
+def _attributes(blocks: Int4Blocks) -> dict[str, int]:
+    return {"bits": 4, "block_size": blocks.block_size}
 
 
-def choose_block_size(width: int, bits: int, largest: int = BLOCK_SIZE) -> int:
+def choose_block_size(width: int, largest: int = BLOCK_SIZE) -> int:
     """Choose the power of two from 16 to ``largest`` that minimizes the bytes of a row, including padding and scales.
 
     On a tie, the larger block size is chosen. If ``largest`` divides the width, it is the result.
     """
     sizes = [1 << power for power in range(MIN_BLOCK.bit_length() - 1, largest.bit_length())]
-    return min(reversed(sizes), key=lambda size: -(-width // size) * (size * bits // 8 + 4))
+    return min(reversed(sizes), key=lambda size: -(-width // size) * (size // 2 + 4))
 
 
-def quantize_blocks(matrix: NDArray[np.float32], bits: int, block_size: int) -> Blocks:
-    """Round a matrix to integers, symmetrically, with one scale for each block of a row.
-
-    With 8 bits, the block's largest value becomes 127. With 4 bits, a search finds the scale with the least squared
-    error.
+def quantize_blocks(matrix: NDArray[np.float32], block_size: int) -> Int4Blocks:
+    """Round a matrix to 4-bit integers, symmetrically, with the scale of least squared error for each block of a row.
 
     Args:
         matrix: ``(rows, width)``.
-        bits: 8 or 4.
         block_size: number of values that share a scale.
     """
-    parts = [_quantize_rows(matrix[rows], bits, block_size) for rows in row_slices(matrix)]
+    parts = [_quantize_part(matrix[rows], block_size) for rows in row_slices(matrix)]
     packed, scales = [part.packed for part in parts], [part.scales for part in parts]
-    return Blocks(np.concatenate(packed), np.concatenate(scales), block_size)
+    return Int4Blocks(np.concatenate(packed), np.concatenate(scales), matrix.shape[1])
 
 
-def _quantize_rows(matrix: NDArray[np.float32], bits: int, block_size: int) -> Blocks:
+def _quantize_part(matrix: NDArray[np.float32], block_size: int) -> Int4Blocks:
     padded = _padded(matrix, block_size).reshape(-1, block_size)
     integers, scales = np.empty(padded.shape, np.int8), np.empty(len(padded), np.float32)
     step = max(1, CHUNK // block_size)
     for start in range(0, len(padded), step):
         part = slice(start, start + step)
-        integers[part], scales[part] = (_round_to_8_bits if bits == 8 else _round_to_4_bits)(padded[part])
-    return pack_blocks(integers.reshape(len(matrix), -1), scales.reshape(len(matrix), -1), bits, block_size)
+        integers[part], scales[part] = _round_blocks(padded[part])
+    rows = integers.reshape(len(matrix), -1)[:, : matrix.shape[1]]
+    return pack_blocks(rows, scales.reshape(len(matrix), -1), block_size)
 
 
-def pack_blocks(integers: NDArray[np.int8], scales: NDArray[np.float32], bits: int, block_size: int) -> Blocks:
+def pack_blocks(integers: NDArray[np.int8], scales: NDArray[np.float32], block_size: int) -> Int4Blocks:
     """Store integers as the operators read them.
 
     Args:
-        integers: ``(rows, width)``, from ``-(2 ** (bits - 1))``.
+        integers: ``(rows, width)``, in -8 … 7.
         scales: ``(rows, blocks)``.
-        bits: 8 or 4.
         block_size: number of values that share a scale.
     """
-    packed = (_padded(integers, block_size) + np.int16(2 ** (bits - 1))).astype(np.uint8)
-    if bits == 4:
-        packed = np.bitwise_or(packed[:, ::2], packed[:, 1::2] << 4, dtype=np.uint8)
-    return Blocks(packed.reshape(*scales.shape, -1), scales, block_size)
+    shifted = (_padded(integers, block_size) + np.int8(8)).astype(np.uint8)
+    packed = np.bitwise_or(shifted[:, ::2], shifted[:, 1::2] << 4, dtype=np.uint8)
+    return Int4Blocks(packed.reshape(*scales.shape, -1), scales, integers.shape[1])
 
 
 def _padded(matrix: NDArray[Number], block_size: int) -> NDArray[Number]:
@@ -192,22 +181,7 @@ def _padded(matrix: NDArray[Number], block_size: int) -> NDArray[Number]:
     return np.pad(matrix, ((0, 0), (0, -matrix.shape[1] % block_size)))
 
 
-def dequantize_blocks(blocks: Blocks, bits: int, width: int) -> NDArray[np.float32]:
-    """Restore the matrix that the operators read from blocks, ``(rows, width)``."""
-    integers = blocks.packed.astype(np.int16)
-    if bits == 4:
-        integers = np.stack([integers & 15, integers >> 4], axis=-1).reshape(*integers.shape[:2], -1)
-    values: NDArray[np.float32] = (integers - 2 ** (bits - 1)).astype(np.float32) * blocks.scales[:, :, None]
-    return values.reshape(len(values), -1)[:, :width]
-
-
-def _round_to_8_bits(values: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return integers in -127 … 127 and scales for blocks ``(blocks, block_size)``."""
-    scale = _not_zero(np.abs(values).max(axis=1) / np.float32(127))
-    return np.clip(np.rint(values / scale[:, None]), -127, 127), scale
-
-
-def _round_to_4_bits(values: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _round_blocks(values: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return integers in -8 … 7 and scales for blocks ``(blocks, block_size)``.
 
     For given integers, the best scale is ``values · integers / integers · integers``, and the squared error is

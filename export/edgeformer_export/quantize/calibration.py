@@ -56,7 +56,7 @@ class Observer:
 
 
 @dataclass(frozen=True)
-class Fed:
+class CalibrationData:
     """Graphs, and text of the training set that they are fed: sources to the encoder, and the reference translations to
     the decoder, token by token."""
 
@@ -70,40 +70,40 @@ class Fed:
 
 
 def calibrate(
-    fed: Fed, names: Mapping[str, Iterable[str]], progress: Callable[[float], None] = lambda fraction: None
+    data: CalibrationData, names: Mapping[str, Iterable[str]], progress: Callable[[float], None] = lambda fraction: None
 ) -> dict[str, dict[str, QuantizationRange]]:
     """Observe activations.
 
     Args:
-        fed: the graphs and their text.
+        data: the graphs and their text.
         names: names of the float tensors to observe in each graph.
         progress: called with the fraction done, 0 … 1.
 
     Returns:
         For each graph, the range of each tensor by name.
     """
-    observers = {file: {name: Observer() for name in names[file]} for file in fed.graphs}
-    for file, outputs, _ in observed(fed, names, progress):
+    observers = {file: {name: Observer() for name in names[file]} for file in data.graphs}
+    for file, outputs, _ in observed(data, names, progress):
         for name, observer in observers[file].items():
             observer.observe(outputs[name].numpy())
     return {file: {name: observer.range() for name, observer in by_name.items()} for file, by_name in observers.items()}
 
 
 def observed(
-    fed: Fed, names: Mapping[str, Iterable[str]], progress: Callable[[float], None] = lambda fraction: None
+    data: CalibrationData, names: Mapping[str, Iterable[str]], progress: Callable[[float], None] = lambda fraction: None
 ) -> Iterator[tuple[str, Values, NDArray[np.bool_]]]:
     """Run the graphs; see :func:`calibrate` for the arguments.
 
     Yields:
         For each run of a graph, its file, its outputs and inner tensors, and which sentences ``(N,)`` have not ended.
     """
-    encoder, decoder = (open_graph(file, fed.graphs[file], names.get(file, ())) for file in TRANSLATING)
-    all_batches = batches(fed.pairs)
+    encoder, decoder = (open_graph(file, data.graphs[file], names.get(file, ())) for file in TRANSLATING)
+    all_batches = batches(data.pairs)
     for number, pairs_of_batch in enumerate(all_batches, 1):
-        batch = forced_batch(pairs_of_batch, fed.special)
+        batch = forced_batch(pairs_of_batch, data.special)
         encoded = encoder.encode(batch.source, batch.source_length)
         yield contract.ENCODER_FILE, encoded, batch.source_length > 0
-        for position, outputs in enumerate(decoder.decode(encoded, fed.table, batch.target)):
+        for position, outputs in enumerate(decoder.decode(encoded, data.table, batch.target)):
             yield contract.DECODER_FILE, outputs, position < batch.target_length
         progress(number / len(all_batches))
 

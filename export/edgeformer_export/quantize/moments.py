@@ -21,9 +21,8 @@ from torch.nn import functional
 
 from edgeformer.model.base import EncoderDecoder
 from edgeformer_export.passes.patterns import find_linears
-from edgeformer_export.quantize.calibration import TOKENS, TRANSLATING, Fed, batches, observed
+from edgeformer_export.quantize.calibration import TOKENS, TRANSLATING, CalibrationData, batches, observed
 from edgeformer_export.quantize.layers import Layer
-from edgeformer_export.weights import digest
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.decoding.forced_steps import Pair, forced_batch
@@ -64,7 +63,7 @@ class Moments:
 def weight_moments(
     model: EncoderDecoder,
     layers: Sequence[Layer],
-    fed: Fed,
+    data: CalibrationData,
     progress: Callable[[float], None] = lambda fraction: None,
 ) -> dict[str, Matrix]:
     """Measure the second moments of tables and of the weights of the decoder's products.
@@ -72,36 +71,39 @@ def weight_moments(
     Args:
         model: the torch model.
         layers: its weights.
-        fed: its graphs and their text.
+        data: its graphs and their text.
         progress: called with the fraction done, 0 … 1.
 
     Returns:
-        Moments ``(width, width)``, in any unit, by :func:`~edgeformer_export.weights.digest` of the weight's
-        rows; without weights whose moments are unknown.
+        Moments ``(width, width)``, in any unit, by the name of the layer; without those that are unknown.
     """
-    inputs = input_moments(fed, lambda fraction: progress(fraction / 2))
-    gradients = lookup_moments(model, fed.pairs, fed.special, lambda fraction: progress((1 + fraction) / 2))
+    inputs = input_moments(data, lambda fraction: progress(fraction / 2))
+    gradients = lookup_moments(model, data.pairs, data.special, lambda fraction: progress((1 + fraction) / 2))
     moments = {}
     for layer in layers:
         sums = [*_of_products(layer, inputs), *_of_lookups(layer, gradients)]
         sums = [total for total in sums if 0 < np.trace(total) < np.inf]
         if sums:
-            moments[digest(layer.rows)] = sums[0] if len(sums) == 1 else _scaled_sum(sums)
+            moments[layer.name] = sums[0] if len(sums) == 1 else _scaled_sum(sums)
     return moments
 
 
 def _of_products(layer: Layer, inputs: Mapping[str, Matrix]) -> list[Matrix]:
     """Return the moments of all inputs that a weight is multiplied by, if there are any."""
-    found = [inputs[use.name] for use in layer.uses if use.file == contract.DECODER_FILE and use.name in inputs]
+    found = [
+        inputs[reader.name]
+        for reader in layer.readers
+        if reader.file == contract.DECODER_FILE and reader.name in inputs
+    ]
     return [sum(found[1:], start=found[0])] if found else []
 
 
 def _of_lookups(layer: Layer, gradients: Mapping[str, Matrix]) -> list[Matrix]:
     """Return the moments of a table's gradients, if a weight is one; if they are unknown, all errors count alike."""
     width = layer.rows.shape[1]
-    if width > MAX_WIDTH or not any(use.kind == "lookup" and use.file in TRANSLATING for use in layer.uses):
+    if width > MAX_WIDTH or not any(reader.kind == "lookup" and reader.file in TRANSLATING for reader in layer.readers):
         return []
-    known = gradients.get(layer.parts[0].parameter.name) if len(layer.parts) == 1 else None
+    known = gradients.get(layer.parameters[0].name) if len(layer.parameters) == 1 else None
     return [np.eye(width, dtype=np.float32) if known is None else known]
 
 
@@ -110,13 +112,15 @@ def _scaled_sum(sums: Sequence[Matrix]) -> Matrix:
     return total
 
 
-def input_moments(fed: Fed, progress: Callable[[float], None] = lambda fraction: None) -> dict[str, Matrix]:
+def input_moments(
+    data: CalibrationData, progress: Callable[[float], None] = lambda fraction: None
+) -> dict[str, Matrix]:
     """Measure the inputs of the decoder's products; see :func:`weight_moments` for the arguments.
 
     Returns:
         Moments by the name of each product's output; the same array for products with the same input.
     """
-    decoder = fed.graphs[contract.DECODER_FILE].graph
+    decoder = data.graphs[contract.DECODER_FILE].graph
     inputs = {
         str(linear.output.name): str(linear.activation.name)
         for linear in find_linears(decoder)
@@ -124,7 +128,7 @@ def input_moments(fed: Fed, progress: Callable[[float], None] = lambda fraction:
     }
     moments = {name: Moments() for name in inputs.values()}
     names = {contract.DECODER_FILE: moments}
-    for file, outputs, unfinished in observed(fed, names, progress):
+    for file, outputs, unfinished in observed(data, names, progress):
         for name, of_input in moments.items() if file == contract.DECODER_FILE else ():
             vectors = outputs[name].numpy()
             of_input.observe(vectors[unfinished] if len(vectors) == len(unfinished) else vectors)

@@ -18,14 +18,10 @@ both steps, the error was up to 7 % larger.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cached_property
-
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeformer_export.quantize.blocks import Blocks, four_bits, pack_blocks, quantize_blocks
-from edgeformer_export.weights import digest
+from edgeformer_export.quantize.blocks import Int4Blocks, four_bits, pack_blocks, quantize_blocks
 
 Matrix = NDArray[np.float32]
 
@@ -39,36 +35,7 @@ VALUES = 1 << 21
 """Number of weights rounded at a time; bounds the memory."""
 
 
-class BlockRounding:
-    """Rounds each weight of a model once, whichever graphs and operators read it.
-
-    Args:
-        moments: returns the second moments of weights, by :func:`~edgeformer_export.weights.digest`; called
-            when the first weight is rounded to 4 bits. Other weights, and those of 8 bits, are rounded to the nearest
-            integer.
-    """
-
-    def __init__(self, moments: Callable[[], Mapping[str, Matrix]]) -> None:
-        self._collect = moments
-        self._rounded: dict[tuple[str, int, int], Blocks] = {}
-
-    def __call__(self, matrix: Matrix, bits: int, block_size: int) -> Blocks:
-        """Round a matrix; see :func:`~edgeformer_export.quantize.blocks.quantize_blocks` for the arguments."""
-        key = digest(matrix), bits, block_size
-        if key not in self._rounded:
-            moment = self._moments.get(key[0]) if bits == 4 else None
-            if moment is None:
-                self._rounded[key] = quantize_blocks(matrix, bits, block_size)
-            else:
-                self._rounded[key] = round_for_inputs(matrix, moment, block_size)
-        return self._rounded[key]
-
-    @cached_property
-    def _moments(self) -> Mapping[str, Matrix]:
-        return self._collect()
-
-
-def round_for_inputs(matrix: Matrix, moment: Matrix, block_size: int) -> Blocks:
+def round_for_inputs(matrix: Matrix, moment: Matrix, block_size: int) -> Int4Blocks:
     """Round a matrix to 4 bits, symmetrically, with one scale for each block of a row.
 
     Args:
@@ -83,7 +50,7 @@ def round_for_inputs(matrix: Matrix, moment: Matrix, block_size: int) -> Blocks:
     order = np.argsort(-np.diag(damped), kind="stable")
     correction, moment = _corrections(damped[np.ix_(order, order)]), damped.astype(np.float32)
 
-    nearest = quantize_blocks(matrix, 4, block_size)
+    nearest = quantize_blocks(matrix, block_size)
     integers, scales = np.empty(matrix.shape, np.int8), nearest.scales.copy()
     step = max(1, VALUES // matrix.shape[1])
     for start in range(0, len(matrix), step):
@@ -96,7 +63,7 @@ def round_for_inputs(matrix: Matrix, moment: Matrix, block_size: int) -> Blocks:
             _descend(weights, rounded, _spread(of_blocks, block_size, len(weights)), moment)
         _fit_scales(weights, rounded, of_blocks, moment, block_size)
         integers[part], scales[part] = rounded.T, of_blocks.T
-    return pack_blocks(integers, scales, 4, block_size)
+    return pack_blocks(integers, scales, block_size)
 
 
 def _corrections(moment: NDArray[np.float64]) -> Matrix:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,29 +18,51 @@ from edgeformer_export.passes.patterns import (
     constant_array,
     find_linears,
     find_lookups,
-    is_chosen,
-    is_weight,
     replace,
 )
 from edgeformer_export.quantize.calibration import QuantizationRange
-from edgeformer_export.weights import digest, row_slices
+from edgeformer_export.quantize.layers import STORED_ONLY, find_stored, stored_name
+from edgeformer_export.quantize.table import QuantizedWeight
+from edgeformer_export.weights import row_slices
 from edgeformer_runtime.bundle.manifest import Target
 
 SYMMETRIC_ZERO = 127
 """Zero point of activations whose integers are in -127 … 127, stored as uint8."""
-STORED_ONLY = {"LSTM": ((1, 2), 2), "GRU": ((1, 2), 2), "Conv": ((1,), 1)}
-"""Operators whose arithmetic stays in fp32: indices of their weights among the inputs, and the number of leading axes
-with one scale per index (direction and unit of a gate; output channel)."""
 
 
 @dataclass(frozen=True)
-class GivenScales:
-    """Scales of a weight that was quantized elsewhere, whose integers are to be kept."""
+class Int8Rows:
+    """A matrix of integers in -127 … 127, each row with its own scale."""
 
-    rows: NDArray[np.float32]
-    """Scale of each output, or of each row of a table, ``(out,)``."""
-    activation: float | None
-    """Scale of the inputs of a matrix product, whose integers are in -127 … 127; ``None`` if they are calibrated."""
+    integers: NDArray[np.int8]
+    """``(rows, width)``."""
+    scales: NDArray[np.float32]
+    """``(rows,)``."""
+
+    @property
+    def nbytes(self) -> int:
+        """Size of integers and scales, in bytes."""
+        return self.integers.nbytes + self.scales.nbytes
+
+    def restored(self, part: slice = slice(None)) -> NDArray[np.float32]:
+        """Return what the operators read, ``(rows, width)``."""
+        return self.integers[part] * self.scales[part, None]
+
+
+@dataclass(frozen=True)
+class IntegerProduct:
+    """A matrix product of integers, as the pass has put it into the graph."""
+
+    weight: Int8Rows
+    """Its weight, ``(out, in)``."""
+    by_rows: bool
+    """Whether the graph has the integers as ``(out, in)``, rather than ``(in, out)``."""
+    bias: NDArray[np.float32] | None
+    """What is added to its result, ``(out,)``."""
+    input: QuantizationRange
+    """How its input is rounded."""
+    is_symmetric: bool
+    """Whether the integers of its input are in -127 … 127."""
 
 
 class _QuantizedInput(NamedTuple):
@@ -51,7 +73,7 @@ class _QuantizedInput(NamedTuple):
     zero_point: ir.Value
 
 
-class QuantizeStatic(ir.passes.InPlacePass):
+class QuantizeStaticPass(ir.passes.InPlacePass):
     """Replace matrix products and embedding lookups with integer operators.
 
     The activation's scale is fixed at export, so a row's result is independent of the other rows in its batch.
@@ -68,40 +90,36 @@ class QuantizeStatic(ir.passes.InPlacePass):
     """
 
     def __init__(
-        self,
-        ranges: Mapping[str, QuantizationRange],
-        target: Target,
-        projections: frozenset[str],
-        only: Container[str] | None = None,
-        given: Mapping[str, GivenScales] | None = None,
+        self, weights: Mapping[str, QuantizedWeight[Int8Rows]], ranges: Mapping[str, QuantizationRange], target: Target
     ) -> None:
         """Set up the pass.
 
         Args:
+            weights: the weights of the operators to replace, by the name of the
+                :class:`~edgeformer_export.quantize.layers.WeightReader`.
             ranges: range of each activation by name, for every name in :func:`activations`.
             target: which operators may be used.
-            projections: combined :func:`projection_digests` of both graphs.
-            only: names of :class:`~edgeformer_export.quantize.layers.Use` to replace; ``None`` for all.
-            given: scales that are kept, by the same names.
         """
         super().__init__()
-        self._given = given or {}
-        self._ranges, self._target, self._projections = ranges, target, projections
-        self._only = only
+        self._weights, self._ranges, self._target = weights, ranges, target
+        self.products: dict[str, IntegerProduct] = {}
+        """The products that the pass has made, by name."""
+        self.tables: dict[str, Int8Rows] = {}
+        """The tables of its lookups, by name; factors that follow a lookup are in the scales."""
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the graph in place."""
         graph = model.graph
         quantized_inputs: dict[tuple[str, QuantizationRange], _QuantizedInput] = {}
-        linears = [linear for linear in find_linears(graph) if is_chosen(linear.output.name, self._only)]
-        lookups = [node for node in find_lookups(graph) if is_chosen(node.outputs[0].name, self._only)]
-        stored = [weight for weight in find_stored(graph) if is_chosen(stored_name(*weight), self._only)]
+        linears = [linear for linear in find_linears(graph) if linear.output.name in self._weights]
+        lookups = [node for node in find_lookups(graph) if node.outputs[0].name in self._weights]
+        stored = [weight for weight in find_stored(graph) if stored_name(*weight) in self._weights]
         for linear in linears:
             self._replace_linear(graph, linear, quantized_inputs)
         for node in lookups:
             self._replace_lookup(graph, node)
         for node, index in stored:
-            _store_as_integers(graph, node, index)
+            _store_as_integers(graph, node, index, self._weights[stored_name(node, index)].integers)
         if self._target == "ort" and linears:
             model.opset_imports.setdefault(MICROSOFT, 1)
         common.RemoveUnusedNodesPass()(model)
@@ -110,10 +128,10 @@ class QuantizeStatic(ir.passes.InPlacePass):
     def _replace_linear(
         self, graph: ir.Graph, linear: Linear, quantized_inputs: dict[tuple[str, QuantizationRange], _QuantizedInput]
     ) -> None:
-        given = self._given.get(str(linear.output.name))
+        imported = self._weights[str(linear.output.name)].layer.imported
         source, bounds = linear.activation, self._ranges[str(linear.activation.name)]
-        if is_symmetric := given is not None and given.activation is not None:
-            bounds = QuantizationRange(given.activation, SYMMETRIC_ZERO)
+        if is_symmetric := imported is not None and imported.activation is not None:
+            bounds = QuantizationRange(imported.activation, SYMMETRIC_ZERO)
         relu = source.producer()
         if relu is not None and relu.op_type == "Relu" and bounds.zero_point == 0 and relu.inputs[0] is not None:
             source = relu.inputs[0]  # negative values become zero anyway
@@ -130,28 +148,35 @@ class QuantizeStatic(ir.passes.InPlacePass):
                 added.append(ir.node("Clip", [added[-1].outputs[0], None, highest]))
             added[-1].outputs[0].name = f"{name}.uint8{suffix}"
             quantized_inputs[key] = _QuantizedInput(added[-1].outputs[0], scale, zero_point)
-        added += self._product(graph, linear, quantized_inputs[key])
+        rows, bias = self._weights[str(linear.output.name)].integers, linear.bias
+        by_rows = linear.nodes[0].op_type == "Gemm" and linear.nodes[0].attributes.get_int("transB") == 1
+        values = None if bias is None or bias.const_value is None else constant_array(bias)
+        product = IntegerProduct(rows, by_rows, values, bounds, is_symmetric)
+        self.products[str(linear.output.name)] = product
+        added += self._product(graph, linear, product, quantized_inputs[key])
         replace(graph, linear.nodes, linear.nodes[0], added)
 
-    def _product(self, graph: ir.Graph, linear: Linear, quantized: _QuantizedInput) -> list[ir.Node]:
+    def _product(
+        self, graph: ir.Graph, linear: Linear, product: IntegerProduct, quantized: _QuantizedInput
+    ) -> list[ir.Node]:
         """Make the nodes of an integer matrix product, including rescaling and bias."""
         activation, scale, zero_point = quantized
         name = f"{linear.output.name}.weight"
-        weight, weight_scale = quantize_columns(linear.weight, self._given_rows(linear.output))
+        rows, columns, weight_scale = product.weight.integers, product.weight.integers.T, product.weight.scales
         if self._target == "portable":
-            packed = constant(graph, f"{name}.int8", weight)
-            product = ir.node("MatMulInteger", [activation, packed, zero_point])
-            cast = ir.node("Cast", [product.outputs[0]], {"to": ir.DataType.FLOAT})
+            packed = constant(graph, f"{name}.int8", columns)
+            summed = ir.node("MatMulInteger", [activation, packed, zero_point])
+            cast = ir.node("Cast", [summed.outputs[0]], {"to": ir.DataType.FLOAT})
             scales = constant(graph, f"{name}.scale", weight_scale * constant_array(scale))
-            nodes = [product, cast, ir.node("Mul", [cast.outputs[0], scales])]
-        elif linear.nodes[0].op_type == "Gemm" and linear.nodes[0].attributes.get_int("transB"):
-            rows = constant(graph, f"{name}.int8", np.ascontiguousarray(weight.T))
+            nodes = [summed, cast, ir.node("Mul", [cast.outputs[0], scales])]
+        elif product.by_rows:
+            packed = constant(graph, f"{name}.int8", rows)
             zeros = constant(graph, f"{name}.zero_point", np.zeros(len(weight_scale), np.int8))
             scales = constant(graph, f"{name}.scale", weight_scale)
-            inputs = [activation, scale, zero_point, rows, scales, zeros]
+            inputs = [activation, scale, zero_point, packed, scales, zeros]
             nodes = [ir.node("QGemm", inputs, {"transB": 1}, domain=MICROSOFT)]  # its own bias would be in integers
         else:
-            packed, scales = constant(graph, f"{name}.int8", weight), constant(graph, f"{name}.scale", weight_scale)
+            packed, scales = constant(graph, f"{name}.int8", columns), constant(graph, f"{name}.scale", weight_scale)
             operands = [activation, packed, scale, scales, zero_point, None, linear.bias]
             return [ir.node("MatMulIntegerToFloat", operands, domain=MICROSOFT)]
         if linear.bias is not None:
@@ -159,14 +184,14 @@ class QuantizeStatic(ir.passes.InPlacePass):
         return nodes
 
     def _replace_lookup(self, graph: ir.Graph, node: ir.Node) -> None:
-        table, ids = constant_array(node.inputs[0]), node.inputs[1]
-        name = str(node.outputs[0].name)
-        values, scale = quantize_columns(table.T, self._given_rows(node.outputs[0]))
-        transposed = self._target == "portable" and digest(table) in self._projections
+        ids, name = node.inputs[1], str(node.outputs[0].name)
+        rows, readers = self._weights[name].integers, self._weights[name].layer.readers
+        transposed = self._target == "portable" and any(reader.kind == "linear" for reader in readers)
         factor = _factor(node)
         nodes = (node,) if factor is None else (node, factor[0])
-        packed = constant(graph, f"{name}.table.int8", values if transposed else np.ascontiguousarray(values.T))
-        scale = scale if factor is None else scale * factor[1]
+        packed = constant(graph, f"{name}.table.int8", rows.integers.T if transposed else rows.integers)
+        scale = rows.scales if factor is None else rows.scales * factor[1]
+        self.tables[name] = Int8Rows(rows.integers, scale)
         scales = constant(graph, f"{name}.table.scale", scale[:, None])
         gathered = ir.node("Gather", [packed, ids], {"axis": int(transposed)})
         added = [gathered]
@@ -180,10 +205,6 @@ class QuantizeStatic(ir.passes.InPlacePass):
         row_scale = ir.node("Gather", [scales, ids], {"axis": 0})
         added += [cast, row_scale, ir.node("Mul", [cast.outputs[0], row_scale.outputs[0]])]
         replace(graph, nodes, node, added)
-
-    def _given_rows(self, output: ir.Value) -> NDArray[np.float32] | None:
-        given = self._given.get(str(output.name))
-        return None if given is None else given.rows
 
 
 def _factor(lookup: ir.Node) -> tuple[ir.Node, np.float32] | None:
@@ -199,25 +220,20 @@ def _factor(lookup: ir.Node) -> tuple[ir.Node, np.float32] | None:
     return None
 
 
-def quantize_columns(
-    weight: NDArray[np.float32], scale: NDArray[np.float32] | None = None
-) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Quantize to int8 symmetrically, with one scale per column.
+def quantize_rows(rows: NDArray[np.float32], scales: NDArray[np.float32] | None = None) -> Int8Rows:
+    """Quantize to int8 symmetrically, with one scale per row.
 
     Args:
-        weight: ``(in, out)``.
-        scale: scales ``(out,)``; by default, those that map the largest weight of a column to 127.
-
-    Returns:
-        Integers ``(in, out)`` in -127 … 127 and scales ``(out,)``, so that ``weight ≈ integers * scales``.
+        rows: ``(rows, width)``.
+        scales: scales ``(rows,)``; by default, those that map the largest value of a row to 127.
     """
-    if scale is None:
-        scale = (np.maximum(weight.max(axis=0), -weight.min(axis=0)) / 127).astype(np.float32)
-        scale[scale == 0] = 1.0
-    integers = np.empty(weight.shape, np.int8)
-    for columns in row_slices(weight.T):
-        integers[:, columns] = np.clip(np.rint(weight[:, columns] / scale[columns]), -127, 127)
-    return integers, scale
+    if scales is None:
+        scales = (np.maximum(rows.max(axis=1), -rows.min(axis=1)) / 127).astype(np.float32)
+        scales[scales == 0] = 1.0
+    integers = np.empty(rows.shape, np.int8)
+    for part in row_slices(rows):
+        integers[part] = np.clip(np.rint(rows[part] / scales[part, None]), -127, 127)
+    return Int8Rows(integers, scales)
 
 
 def activations(graph: ir.Graph) -> list[str]:
@@ -225,39 +241,13 @@ def activations(graph: ir.Graph) -> list[str]:
     return sorted({str(linear.activation.name) for linear in find_linears(graph)})
 
 
-def projection_digests(graph: ir.Graph) -> frozenset[str]:
-    """Compute digests of the weights of matrix products as ``(out, in)``, including that of a tied embedding table."""
-    return frozenset(digest(linear.weight.T) for linear in find_linears(graph))
-
-
-def find_stored(graph: ir.Graph) -> Iterator[tuple[ir.Node, int]]:
-    """Yield every operator whose constant weights are only stored as integers, with the index of each weight."""
-    for node in graph:
-        if node.domain == "" and node.op_type in STORED_ONLY:
-            for index in STORED_ONLY[node.op_type][0]:
-                if is_weight(node.inputs[index], rank=None):
-                    yield node, index
-
-
-def stored_name(node: ir.Node, index: int) -> str:
-    """Return the name of a weight that is only stored as integers."""
-    return f"{node.outputs[0].name}.weight.{index}"
-
-
-def stored_rows(node: ir.Node, index: int) -> NDArray[np.float32]:
-    """Return a weight that is only stored as integers as ``(rows, values)``; each row has its own scale."""
-    weight, leading = constant_array(node.inputs[index]), STORED_ONLY[node.op_type][1]
-    return weight.reshape(int(np.prod(weight.shape[:leading])), -1)
-
-
-def _store_as_integers(graph: ir.Graph, node: ir.Node, index: int) -> None:
+def _store_as_integers(graph: ir.Graph, node: ir.Node, index: int, rows: Int8Rows) -> None:
     """Replace a weight with its computation from int8 values, with one scale per index of its leading axes."""
     weight, leading = constant_array(node.inputs[index]), STORED_ONLY[node.op_type][1]
     name = stored_name(node, index)
-    values, scale = quantize_columns(stored_rows(node, index).T)
-    packed = constant(graph, f"{name}.int8", np.ascontiguousarray(values.T).reshape(weight.shape))
+    packed = constant(graph, f"{name}.int8", rows.integers.reshape(weight.shape))
     scale_shape = (*weight.shape[:leading], *[1] * (weight.ndim - leading))
-    scales = constant(graph, f"{name}.scale", scale.reshape(scale_shape))
+    scales = constant(graph, f"{name}.scale", rows.scales.reshape(scale_shape))
     cast = ir.node("Cast", [packed], {"to": ir.DataType.FLOAT})
     product = ir.node("Mul", [cast.outputs[0], scales])
     cast.outputs[0].name, product.outputs[0].name = f"{name}.cast", name

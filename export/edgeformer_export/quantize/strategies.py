@@ -5,100 +5,118 @@ A new precision takes a row of :data:`~edgeformer_runtime.precision.PRECISIONS` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, Protocol
 
 import numpy as np
-import onnx_ir as ir
 from numpy.typing import NDArray
+from onnx_ir.passes import InPlacePass
 
-from edgeformer_export.quantize.blocks import (
-    QuantizeBlocks,
-    RoundBlocks,
-    choose_block_size,
-    dequantize_blocks,
-)
+from edgeformer_export.quantize.blocks import Int4Blocks, QuantizeBlocksPass, choose_block_size, quantize_blocks
 from edgeformer_export.quantize.calibration import QuantizationRange
-from edgeformer_export.quantize.layers import Layer, Use
-from edgeformer_export.quantize.static import GivenScales, QuantizeStatic, quantize_columns
+from edgeformer_export.quantize.layers import Layer, WeightReader
+from edgeformer_export.quantize.rounding import round_for_inputs
+from edgeformer_export.quantize.static import Int8Rows, QuantizeStaticPass, quantize_rows
+from edgeformer_export.quantize.table import Integers, QuantizedWeight, signal_to_noise
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Target
-from edgeformer_runtime.precision import MIN_BLOCK, Precision
+from edgeformer_runtime.precision import MIN_BLOCK, PRECISIONS, Precision
 
-Stored = tuple[Callable[[slice], NDArray[np.float32]], int]
-"""What some of the rows of a stored weight are read as, and the size of the weight in bytes."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GraphFacts:
-    """What the passes on a graph need to know."""
-
-    target: Target
-    """Which operators may be used."""
-    ranges: Mapping[str, QuantizationRange]
-    """Range of each activation."""
-    projections: frozenset[str]
-    """Digests of the weights that are output projections in any graph."""
-    given: Mapping[str, GivenScales]
-    """Scales of operators that were quantized elsewhere."""
-    round_blocks: RoundBlocks
-    """Rounds weights in blocks."""
+MeasureMoments = Callable[[], Mapping[str, NDArray[np.float32]]]
+"""Measures the second moments that count for weights, by the names of layers; without those that are unknown."""
 
 
-class Strategy(Protocol):
+Ranges = Mapping[str, QuantizationRange]
+"""Range of each activation, by name."""
+
+
+class PrecisionStrategy(Protocol):
     """One way to quantize weights."""
 
-    def quantizes(self, use: Use) -> bool:
+    def quantizes(self, reader: WeightReader) -> bool:
         """Whether an operator's weight is quantized in this way; if not, in that of the encoder's precision."""
 
-    def make_pass(self, graph: GraphFacts, names: Container[str]) -> ir.passes.PassBase:
-        """Make the pass that rewrites the operators of these names, which are :attr:`Use.name`."""
+    def rounded(self, layer: Layer, moments: MeasureMoments) -> Integers:
+        """Round a weight."""
 
-    def stored(self, layer: Layer, round_blocks: RoundBlocks) -> Stored:
-        """Round a weight as the pass does."""
+    def make_pass(self, weights: Mapping[str, QuantizedWeight[Any]], ranges: Ranges, target: Target) -> InPlacePass:
+        """Make the pass that puts weights into a graph, by :attr:`WeightReader.name` of the operators to replace."""
 
 
-@dataclass(frozen=True)
-class InBlocks:
+class Int4BlockStrategy:
     """Blocks of a row's values share a scale. Fast for few rows, so the encoder's matrix products, which have many, are
     left to another strategy, as are operators that cannot read blocks and weights that are too narrow for them."""
 
-    bits: int
+    def quantizes(self, reader: WeightReader) -> bool:
+        """See :meth:`PrecisionStrategy.quantizes`."""
+        many_rows = reader.kind == "linear" and reader.file == contract.ENCODER_FILE
+        return not many_rows and reader.kind != "stored" and reader.rows.shape[1] >= MIN_BLOCK
 
-    def quantizes(self, use: Use) -> bool:
-        """See :meth:`Strategy.quantizes`."""
-        many_rows = use.kind == "linear" and use.file == contract.ENCODER_FILE
-        return not many_rows and use.kind != "stored" and use.rows.shape[1] >= MIN_BLOCK
+    def rounded(self, layer: Layer, moments: MeasureMoments) -> Int4Blocks:
+        """See :meth:`PrecisionStrategy.rounded`."""
+        size, known = choose_block_size(layer.rows.shape[1]), moments().get(layer.name)
+        return quantize_blocks(layer.rows, size) if known is None else round_for_inputs(layer.rows, known, size)
 
-    def make_pass(self, graph: GraphFacts, names: Container[str]) -> ir.passes.PassBase:
-        """See :meth:`Strategy.make_pass`."""
-        return QuantizeBlocks(self.bits, only=names, round_blocks=graph.round_blocks)
-
-    def stored(self, layer: Layer, round_blocks: RoundBlocks) -> Stored:
-        """See :meth:`Strategy.stored`."""
-        width = layer.rows.shape[1]
-        blocks = round_blocks(layer.rows, self.bits, choose_block_size(width, self.bits))
-        nbytes = blocks.packed.nbytes + blocks.scales.nbytes
-        return lambda part: dequantize_blocks(blocks.rows(part), self.bits, width), nbytes
+    def make_pass(
+        self, weights: Mapping[str, QuantizedWeight[Int4Blocks]], ranges: Ranges, target: Target
+    ) -> InPlacePass:
+        """See :meth:`PrecisionStrategy.make_pass`."""
+        return QuantizeBlocksPass(weights)
 
 
-class StaticRows:
+class Int8RowStrategy:
     """Each row has a scale, and activations are rounded by scales that calibration has fixed."""
 
-    def quantizes(self, use: Use) -> bool:
-        """See :meth:`Strategy.quantizes`."""
+    def quantizes(self, reader: WeightReader) -> bool:
+        """See :meth:`PrecisionStrategy.quantizes`."""
         return True
 
-    def make_pass(self, graph: GraphFacts, names: Container[str]) -> ir.passes.PassBase:
-        """See :meth:`Strategy.make_pass`."""
-        return QuantizeStatic(graph.ranges, graph.target, graph.projections, only=names, given=graph.given)
+    def rounded(self, layer: Layer, moments: MeasureMoments) -> Int8Rows:
+        """See :meth:`PrecisionStrategy.rounded`."""
+        return quantize_rows(layer.rows, None if layer.imported is None else layer.imported.rows)
 
-    def stored(self, layer: Layer, round_blocks: RoundBlocks) -> Stored:
-        """See :meth:`Strategy.stored`."""
-        integers, scale = quantize_columns(layer.rows.T, None if layer.given is None else layer.given.rows)
-        return lambda part: integers.T[part] * scale[part, None], integers.nbytes + scale.nbytes
+    def make_pass(
+        self, weights: Mapping[str, QuantizedWeight[Int8Rows]], ranges: Ranges, target: Target
+    ) -> InPlacePass:
+        """See :meth:`PrecisionStrategy.make_pass`."""
+        return QuantizeStaticPass(weights, ranges, target)
 
 
-STRATEGIES: dict[Precision, Strategy] = {"int8-block": InBlocks(8), "int4": InBlocks(4), "int8": StaticRows()}
+STRATEGIES: dict[Precision, PrecisionStrategy] = {"int4": Int4BlockStrategy(), "int8": Int8RowStrategy()}
 """The strategy of each precision whose weights are quantized, in the order of their passes."""
+
+Table = Sequence[QuantizedWeight[Any]]
+"""Every weight of a model that can be quantized."""
+
+
+def make_table(
+    layers: Sequence[Layer],
+    precision: Precision,
+    moments: MeasureMoments,
+    progress: Callable[[float], None] = lambda fraction: None,
+) -> Table:
+    """Round every weight to a bundle's precision, or to the encoder's where its strategy leaves an operator to that.
+
+    Args:
+        layers: all weights of a model.
+        precision: the bundle's precision, with integers.
+        moments: measures second moments; called once, if they are needed.
+        progress: called with the fraction done, 0 … 1.
+    """
+    strategy, other = STRATEGIES[precision], PRECISIONS[precision].encoder
+    table: list[QuantizedWeight[Any]] = []
+    moments = cache(moments)
+    size, done = sum(layer.rows.size for layer in layers), 0
+    for layer in layers:
+        readers: dict[Precision, list[WeightReader]] = {}
+        for reader in layer.readers:
+            readers.setdefault(precision if strategy.quantizes(reader) else other, []).append(reader)
+        for name, of_precision in readers.items():
+            integers = STRATEGIES[name].rounded(layer, moments)
+            table.append(
+                QuantizedWeight(layer, tuple(of_precision), name, integers, signal_to_noise(layer.rows, integers))
+            )
+        done += layer.rows.size
+        progress(done / size)
+    return table

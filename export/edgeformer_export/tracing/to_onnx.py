@@ -18,6 +18,7 @@ from torch.export import Dim
 
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.transformer.self_attention import CausalSelfAttention
+from edgeformer_export.passes.names import fold
 from edgeformer_export.passes.patterns import constant
 from edgeformer_export.tracing.graphs import EncoderGraph, StepDecoderGraph
 from edgeformer_export.tracing.kernels import OPSET, scaled_queries, use_kernels
@@ -44,7 +45,7 @@ Graphs = dict[str, ir.Model]
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedGraphs:
     """A model's graphs in float32, and the state table of the bundle that is made from them."""
 
     graphs: Graphs
@@ -57,7 +58,7 @@ def to_onnx(
     *,
     for_cuda: bool = False,
     progress: Callable[[float], None] = lambda fraction: None,
-) -> Traced:
+) -> TracedGraphs:
     """Trace the encoder and the step decoder with dynamic batch, source and past axes.
 
     If the model has attention weights, they are the decoder's last output; see :func:`split_attention`.
@@ -79,7 +80,7 @@ def to_onnx(
         progress(0.5)
         with scaled_queries(model) if target == "ort" else contextlib.nullcontext():
             decoder = _trace_decoder(model, table, in_place_caches(model, target, for_cuda=for_cuda))
-    return Traced({contract.ENCODER_FILE: encoder, contract.DECODER_FILE: decoder}, table)
+    return TracedGraphs({contract.ENCODER_FILE: encoder, contract.DECODER_FILE: decoder}, table)
 
 
 def split_attention(decoder: ir.Model) -> Graphs:
@@ -150,8 +151,11 @@ def _trace(
                 output_names=list(outputs),
                 dynamic_shapes=dynamic_shapes,
                 opset_version=OPSET,
+                optimize=False,
                 verbose=False,
             )
+            if program is not None:
+                fold(program.model, program.optimize)
     except RuntimeError as error:  # OnnxExporterError and torch.export's own among them
         cause: BaseException = error
         while inner := cause.__cause__ or cause.__context__:

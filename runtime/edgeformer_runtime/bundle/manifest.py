@@ -41,6 +41,7 @@ from edgeformer_runtime.limits import (
     Number,
     Text,
 )
+from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.precision import Precision as Precision  # public under this name too
 
 Target = Literal["ort", "portable"]
@@ -170,14 +171,15 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
 
     @property
     def precisions(self) -> str:
-        """The precisions of all graphs, such as ``int8+int8-block``, for people."""
+        """The precisions of all graphs, such as ``int4+int8``, for people."""
         return "+".join(sorted(set(self.precision.values())))
 
 
 class _Revision(msgspec.Struct):
-    """The only field that manifests of every revision have."""
+    """Fields that manifests of every revision have."""
 
     schema_revision: Any = None
+    precision: Any = None
 
 
 def decode_manifest(data: bytes) -> Manifest:
@@ -189,12 +191,19 @@ def decode_manifest(data: bytes) -> Manifest:
     """
     try:
         data.decode("utf-8")  # msgspec does not look into fields that it skips
-        revision = msgspec.json.decode(data, type=_Revision).schema_revision
+        head = msgspec.json.decode(data, type=_Revision)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise BundleError(
             f"The bundle's manifest is not valid JSON ({shortened(error)}); copy or export the bundle again."
         ) from None
-    if revision != SCHEMA_REVISION:
+    precisions = head.precision.values() if isinstance(head.precision, dict) else ()
+    if unknown := [name for name in map(str, precisions) if name not in PRECISIONS]:
+        integers = " or ".join(name for name, traits in PRECISIONS.items() if traits.is_quantized)
+        raise BundleError(
+            f"The bundle is in {shortened(unknown[0])}, a precision that this runtime does not have; export the model "
+            f"again in {integers}."
+        )
+    if (revision := head.schema_revision) != SCHEMA_REVISION:
         raise BundleError(
             f"The bundle has schema revision {shortened(revision)}, but this runtime reads revision {SCHEMA_REVISION}; "
             "run `edgeformer export` or `edgeformer get` again with this version."
