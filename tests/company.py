@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from edgeformer_runtime.decoding.options import DecodeChanges
+from edgeformer_runtime.search.options import DecodeChanges
 from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import AnyTranslator
 

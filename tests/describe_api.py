@@ -1,7 +1,7 @@
 """Writes the description of the server's APIs: ``openapi.json``, and ``docs.html``, which lists the same for readers.
 
 Usage: ``python -m tests.describe_api``, from the root of the repository, whenever an endpoint, a field or the version
-changes; ``tests/runtime/serve/test_openapi.py`` compares both files with what this makes.
+changes; ``tests/server/test_openapi.py`` compares both files with what this makes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.routing import Route
 
 import edgeformer_runtime
-from edgeformer_runtime.serve.api.types import (
+from edgeformer_server.api.types import (
     Language,
     Models,
     Status,
@@ -28,10 +28,10 @@ from edgeformer_runtime.serve.api.types import (
     TranslateRequest,
     TranslateResponse,
 )
-from edgeformer_runtime.serve.app import ROUTES
-from edgeformer_runtime.text.options import Format
+from edgeformer_server.app import ROUTES
+from edgeformer_text.options import Format
 
-PAGE = Path(str(files("edgeformer_runtime.serve") / "page"))
+PAGE = Path(str(files("edgeformer_server") / "page"))
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 ERRORS = {
     400: "The request is not valid; the error says why.",

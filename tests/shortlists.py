@@ -12,7 +12,7 @@ from edgeformer_export.export import write_graphs
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.shortlist.lists import never_generated
 from edgeformer_runtime.precision import Precision
-from edgeformer_runtime.shortlist import Shortlist
+from edgeformer_runtime.search.shortlist import Shortlist
 from tests.store import RunSettings, Store
 
 

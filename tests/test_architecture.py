@@ -15,6 +15,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {
     "edgeformer_runtime": ROOT / "runtime" / "edgeformer_runtime",
+    "edgeformer_text": ROOT / "runtime" / "edgeformer_text",
+    "edgeformer_server": ROOT / "runtime" / "edgeformer_server",
     "edgeformer": ROOT / "edgeformer",
     "edgeformer_export": ROOT / "export" / "edgeformer_export",
     "edgeformer_bench": ROOT / "benchmarks" / "edgeformer_bench",
@@ -108,7 +110,7 @@ def test_no_function_is_long() -> None:
 
 MAY_NAME_THE_START_TOKEN = (
     "edgeformer_runtime.bundle.",
-    "edgeformer_runtime.tokenizer.",
+    "edgeformer_runtime.tokenizers.",
     "edgeformer_runtime.target",
     "edgeformer.importers.",
     "edgeformer_export.shortlist.lists",

@@ -22,8 +22,8 @@ from edgeformer_runtime.bundle.operators import ORT_OPERATORS
 from edgeformer_runtime.check import golden
 from edgeformer_runtime.cli import options
 from edgeformer_runtime.contract import StateTensor
-from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.tokenizer.tokenizer_file import PATTERNS
+from edgeformer_runtime.search.options import DecodeOptions
+from edgeformer_runtime.tokenizers.tokenizer_file import PATTERNS
 from tests.conftest import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -31,7 +31,7 @@ SOURCES = [path for room in ("runtime", "edgeformer", "export", "benchmarks") fo
 FOR_DEVELOPERS = [ROOT / "docs" / "architecture.md", ROOT / "docs" / "extending.md", ROOT / "CONTRIBUTING.md"]
 ROOMS = [
     ROOT,
-    *(ROOT / room for room in ("runtime/edgeformer_runtime", "runtime/edgeformer_runtime/serve")),
+    *(ROOT / room for room in ("runtime/edgeformer_runtime", "runtime/edgeformer_text", "runtime/edgeformer_server")),
     *(ROOT / room for room in ("edgeformer/importers", "export/edgeformer_export", "benchmarks/edgeformer_bench")),
 ]
 """Folders that paths on these pages are relative to."""

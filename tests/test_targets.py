@@ -29,9 +29,9 @@ from edgeformer_export.parity.inner_graphs import InnerGraph
 from edgeformer_export.parity.margins import beam_margins, greedy_margins
 from edgeformer_export.sample import sample_pairs
 from edgeformer_runtime.check.golden import read_golden
-from edgeformer_runtime.decoding.forced_steps import forced_batch
-from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.session import IntArray
+from edgeformer_runtime.search.forced_steps import forced_batch
+from edgeformer_runtime.search.options import DecodeOptions
+from edgeformer_runtime.search.session import IntArray
 from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import AnyTranslator, Translator
 from tests import factory

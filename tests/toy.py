@@ -12,10 +12,10 @@ from msgspec.structs import replace as replace_field
 from numpy.typing import NDArray
 
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.decoding.best_tokens import best_tokens
-from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.search import Hypothesis
-from edgeformer_runtime.decoding.session import FloatArray, IntArray
+from edgeformer_runtime.search.best_tokens import best_tokens
+from edgeformer_runtime.search.options import DecodeOptions
+from edgeformer_runtime.search.search import Hypothesis
+from edgeformer_runtime.search.session import FloatArray, IntArray
 
 Ids = tuple[int, ...]
 
@@ -33,7 +33,7 @@ class ToyState:
         return 8 * sum(map(len, self.prefixes))
 
     def step(self, token: IntArray) -> FloatArray:
-        """See :class:`~edgeformer_runtime.decoding.session.DecoderState`."""
+        """See :class:`~edgeformer_runtime.search.session.DecoderState`."""
         rows, sentences = len(self.prefixes), len(self.sources)
         assert token.shape == (rows,)
         assert rows % sentences == 0
@@ -74,11 +74,11 @@ class ToySession:
         return values.astype(np.float32)
 
     def with_prefix(self, prefix: Ids) -> Self:
-        """See :class:`~edgeformer_runtime.decoding.session.StepSession`."""
+        """See :class:`~edgeformer_runtime.search.session.StepSession`."""
         return replace(self, special=replace_field(self.special, prefix=prefix))
 
     def start(self, source: IntArray, source_length: IntArray) -> ToyState:
-        """See :class:`~edgeformer_runtime.decoding.session.StepSession`."""
+        """See :class:`~edgeformer_runtime.search.session.StepSession`."""
         sources = tuple(tuple(row[:length].tolist()) for row, length in zip(source, source_length, strict=True))
         return ToyState(self, sources, ((),) * len(sources))
 

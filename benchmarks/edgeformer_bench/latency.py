@@ -14,9 +14,9 @@ from edgeformer_bench.timer import Timing
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.check.machine import machine_summary
 from edgeformer_runtime.check.memory import peak_memory_mb
-from edgeformer_runtime.decoding.loop import Counters
 from edgeformer_runtime.engines.cpus import available_cpus, useful_threads
 from edgeformer_runtime.engines.onnx import ENGINE_VERSION
+from edgeformer_runtime.search.loop import Counters
 from edgeformer_runtime.translator import Translator
 
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgeformer_runtime.cli import options
-from edgeformer_runtime.cli.distributed import LocalWorkers, cluster_options, process_file, translate_file, uses_ray
 from edgeformer_runtime.cli.output import console, one_line, plural, refuse_input
-from edgeformer_runtime.cli.translating.block_output import BlockOutput, LineBlock
+from edgeformer_text.cli.block_output import BlockOutput, LineBlock
+from edgeformer_text.cli.distributed import LocalWorkers, cluster_options, process_file, translate_file, uses_ray
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.decoding.options import DecodeOptions
+    from edgeformer_runtime.search.options import DecodeOptions
     from edgeformer_runtime.translator import Translator
 
 

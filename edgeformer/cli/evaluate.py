@@ -12,7 +12,7 @@ from edgeformer_runtime.cli import options
 if TYPE_CHECKING:
     from edgeformer.quality.evaluation import Evaluation
     from edgeformer.quality.perplexity import Perplexity
-    from edgeformer_runtime.decoding.options import DecodeChanges
+    from edgeformer_runtime.search.options import DecodeChanges
 
 
 @click.command()
@@ -75,7 +75,7 @@ def evaluate(
     from edgeformer.quality.perplexity import perplexity
     from edgeformer.quality.translators import kind_of, open_translator
     from edgeformer_runtime.cli.output import atomic_text, one_line, print_json, refuse_input, stages
-    from edgeformer_runtime.text import TextTranslator
+    from edgeformer_text import TextTranslator
 
     if output is not None:
         refuse_input(output, source, reference)

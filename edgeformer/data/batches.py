@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from edgeformer.errors import DataError
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizers import Tokenizer
 
 Ids = NDArray[np.int64]
 

@@ -12,8 +12,8 @@ from edgeformer.config import TokenizerConfig
 from edgeformer.data.batches import evenly_spaced
 from edgeformer.data.text import Pair, TextPairs
 from edgeformer.errors import ConfigError, DataError
-from edgeformer_runtime import tokenizer as runtime_tokenizer
-from edgeformer_runtime.tokenizer.tokenizer_file import SPACE_PATTERN, WORD_PATTERN
+from edgeformer_runtime import tokenizers as runtime_tokenizer
+from edgeformer_runtime.tokenizers.tokenizer_file import SPACE_PATTERN, WORD_PATTERN
 
 SPECIAL_TOKENS = (
     runtime_tokenizer.PAD_TOKEN,

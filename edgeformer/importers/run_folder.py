@@ -18,8 +18,8 @@ from edgeformer.quality.evaluation import translate_all
 from edgeformer.run.folder import MODEL_FILE, Run, refuse_used
 from edgeformer.run.info import RunInfo, library_versions
 from edgeformer.run.weights import save_weights
-from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.tokenizer import Tokenizer, special_tokens
+from edgeformer_runtime.search.options import DecodeOptions
+from edgeformer_runtime.tokenizers import Tokenizer, special_tokens
 from edgeformer_runtime.translator import Translator
 
 SHORTLIST_FILE = "shortlist.npz"

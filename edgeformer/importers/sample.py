@@ -14,7 +14,7 @@ from babel.dates import format_date
 from edgeformer.data.text import read_lines
 from edgeformer.errors import DataError
 from edgeformer.run.folder import MAX_UNKNOWN
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizers import Tokenizer
 
 SENTENCES = 256
 """Sentences that an imported model translates, for calibration and examples."""

@@ -9,12 +9,12 @@ from torch import Tensor
 from edgeformer.model.base import EncoderDecoder, State
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.contract import PAST_AXIS, ROWS, SENTENCES
-from edgeformer_runtime.decoding.best_tokens import best_tokens
-from edgeformer_runtime.decoding.session import FloatArray, IntArray
+from edgeformer_runtime.search.best_tokens import best_tokens
+from edgeformer_runtime.search.session import FloatArray, IntArray
 
 
 class TorchState:
-    """The state of one batch; see :class:`~edgeformer_runtime.decoding.session.AttentiveState`.
+    """The state of one batch; see :class:`~edgeformer_runtime.search.session.AttentiveState`.
 
     The model's own ``step`` is pure; here, its results replace the previous tensors.
 
@@ -38,20 +38,20 @@ class TorchState:
 
     @torch.inference_mode()
     def step(self, token: IntArray) -> FloatArray:
-        """Advance every row, in place; see :meth:`~edgeformer_runtime.decoding.session.DecoderState.step`."""
+        """Advance every row, in place; see :meth:`~edgeformer_runtime.search.session.DecoderState.step`."""
         logits, new_tensors = self._model.step(*self._inputs(token), self.tensors)
         self._advance(new_tensors)
         return logits.float().cpu().numpy()
 
     @torch.inference_mode()
     def attend(self, token: IntArray) -> FloatArray:
-        """Advance every row, in place; see :meth:`~edgeformer_runtime.decoding.session.AttentiveState.attend`."""
+        """Advance every row, in place; see :meth:`~edgeformer_runtime.search.session.AttentiveState.attend`."""
         _, new_tensors, weights = self._model.step_with_attention(*self._inputs(token), self.tensors)
         self._advance(new_tensors)
         return weights.float().cpu().numpy()
 
     def select(self, rows: IntArray, sentences: IntArray | None) -> None:
-        """Select rows, in place; see :meth:`~edgeformer_runtime.decoding.session.DecoderState.select`."""
+        """Select rows, in place; see :meth:`~edgeformer_runtime.search.session.DecoderState.select`."""
         for entry in self._table:
             index = sentences if entry.axes[0] == SENTENCES else rows
             if index is not None:
@@ -81,12 +81,12 @@ class TorchSession:
 
     def with_prefix(self, prefix: tuple[int, ...]) -> TorchSession:
         """Return a session that shares the model; see
-        :meth:`~edgeformer_runtime.decoding.session.StepSession.with_prefix`."""
+        :meth:`~edgeformer_runtime.search.session.StepSession.with_prefix`."""
         return TorchSession(self.model, replace(self.special, prefix=prefix))
 
     @torch.inference_mode()
     def start(self, source: IntArray, source_length: IntArray) -> TorchState:
-        """Run the encoder; see :meth:`~edgeformer_runtime.decoding.session.StepSession.start`."""
+        """Run the encoder; see :meth:`~edgeformer_runtime.search.session.StepSession.start`."""
         tensors = self.model.encode(*(torch.from_numpy(array).to(self._device) for array in (source, source_length)))
         sizes = {ROWS: len(source), PAST_AXIS: 0}
         for entry in self.model.state_table():

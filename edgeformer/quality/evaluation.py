@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from edgeformer.quality.scores import Scores, metrics, score
-from edgeformer_runtime.decoding.loop import Counters
-from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import InputError
-from edgeformer_runtime.text import TextTranslator
+from edgeformer_runtime.search.loop import Counters
+from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import AnyTranslator
+from edgeformer_text import TextTranslator
 
 CHUNK = 256
 """Number of texts translated between progress reports."""

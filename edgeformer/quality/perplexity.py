@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from edgeformer.errors import ConfigError
-from edgeformer_runtime.decoding.forced_steps import score_batches
-from edgeformer_runtime.decoding.session import longest_target
+from edgeformer_runtime.search.forced_steps import score_batches
+from edgeformer_runtime.search.session import longest_target
 from edgeformer_runtime.translator import AnyTranslator
 
 

@@ -9,10 +9,10 @@ from msgspec.structs import asdict
 
 from edgeformer.errors import ConfigError
 from edgeformer_runtime.contract import MANIFEST_FILE
-from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.engines.base import BundleSession
 from edgeformer_runtime.engines.cpus import divide_for_many
 from edgeformer_runtime.errors import DeviceError
+from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.translator import AnyTranslator, Translator
 
 if TYPE_CHECKING:

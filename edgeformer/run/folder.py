@@ -18,7 +18,7 @@ from edgeformer.run.info import RunInfo
 from edgeformer.run.weights import load_weights
 from edgeformer_runtime.errors import BundleError, OptionError
 from edgeformer_runtime.files import can_be_replaced, staged_folder, write_atomically
-from edgeformer_runtime.tokenizer import Tokenizer, special_tokens
+from edgeformer_runtime.tokenizers import Tokenizer, special_tokens
 
 RECIPE_FILE = "recipe.json"
 INFO_FILE = "run.json"

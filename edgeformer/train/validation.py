@@ -18,8 +18,8 @@ from edgeformer.quality.scores import score
 from edgeformer.run.folder import Run
 from edgeformer.run.info import Validation
 from edgeformer.train.loss import smoothed_cross_entropy
-from edgeformer_runtime.decoding.loop import decode
-from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.search.loop import decode
+from edgeformer_runtime.search.options import DecodeOptions
 
 
 @dataclass(frozen=True, kw_only=True)

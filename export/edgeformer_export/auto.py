@@ -27,9 +27,9 @@ from edgeformer_export.writer import require_free
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.check.machine import machine_summary
-from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.precision import PRECISIONS, Precision
+from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
 
 MAX_BLEU_DROP = 0.2

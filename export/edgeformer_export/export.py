@@ -41,11 +41,11 @@ from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.provenance import Provenance
 from edgeformer_runtime.bundle.report import LayerOutput, QuantizationReport, Report
 from edgeformer_runtime.check.golden import Golden, kernel_problems
-from edgeformer_runtime.decoding.loop import decode
-from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.engines.base import kernels_problem
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.precision import PRECISIONS, Precision
+from edgeformer_runtime.search.loop import decode
+from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
 
 GOLDEN_CANDIDATES = 96

@@ -31,7 +31,7 @@ from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.precision import PRECISIONS, Precision
-from edgeformer_runtime.shortlist import Shortlist
+from edgeformer_runtime.search.shortlist import Shortlist
 
 CALIBRATION_PAIRS = 256
 

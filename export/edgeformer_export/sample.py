@@ -9,7 +9,7 @@ from typing import TypeVar
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.run.folder import Run
 from edgeformer_export.writer import ExportError
-from edgeformer_runtime.decoding.forced_steps import Pair
+from edgeformer_runtime.search.forced_steps import Pair
 
 
 @dataclass(frozen=True)

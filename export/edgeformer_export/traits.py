@@ -18,11 +18,11 @@ import numpy as np
 
 from edgeformer.run.info import Validation
 from edgeformer_export.sample import spread
-from edgeformer_runtime.text import TextTranslator
-from edgeformer_runtime.text.surface import lacks_period, period, without_final_punctuation
-from edgeformer_runtime.text.text_translator import LONGEST_RATIO, LONGEST_REST, LOOP_REPEATS, MIN_CONFIDENCE
 from edgeformer_runtime.translation import TextHypothesis
 from edgeformer_runtime.translator import Translator
+from edgeformer_text import TextTranslator
+from edgeformer_text.surface import lacks_period, period, without_final_punctuation
+from edgeformer_text.text_translator import LONGEST_RATIO, LONGEST_REST, LOOP_REPEATS, MIN_CONFIDENCE
 
 SENTENCES = 96
 """Sentences that are translated, greedily, without and with a period."""
@@ -122,7 +122,7 @@ def min_confidence(translator: Translator, texts: Sequence[str]) -> float | None
 
     Returns:
         The confidence that all but :data:`UNUSUAL` of the texts have, from
-        :data:`~edgeformer_runtime.text.text_translator.MIN_CONFIDENCE` to :data:`MAX_CONFIDENCE`; or less, if as many
+        :data:`~edgeformer_text.text_translator.MIN_CONFIDENCE` to :data:`MAX_CONFIDENCE`; or less, if as many
         of the texts are below as unreadable ones are not, and these are at most :data:`MAX_ERROR` of them. ``None`` if
         there are too few texts.
     """

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 
 from edgeformer.data.text import Pair
-from edgeformer_runtime.text.protected import protected_spans
+from edgeformer_text.protected import protected_spans
 
 _END = re.compile(r"\s*[.!?…]+$")
 _ABBREVIATION = re.compile(r"(?:\.\w+|\b\w|\b(?:etc|Mr|Mrs|Ms|Dr|St|Jr|Sr|Co|Inc|Ltd))\.$")

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from babel import Locale
 
 from edgeformer.data.text import Pair
-from edgeformer_runtime.text.protected import protected_spans
+from edgeformer_text.protected import protected_spans
 from models.make.names import Spans, substituted
 
 _SPACES = "\u202f\u00a0"

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from edgeformer_runtime.attention import Attention as Attention
     from edgeformer_runtime.bundle.open import Bundle as Bundle
     from edgeformer_runtime.bundle.open import open_bundle as open_bundle
-    from edgeformer_runtime.decoding.loop import Counters as Counters
-    from edgeformer_runtime.decoding.options import DecodeOptions as DecodeOptions
-    from edgeformer_runtime.decoding.requests import in_thread as in_thread
     from edgeformer_runtime.errors import BundleError as BundleError
     from edgeformer_runtime.errors import CanceledError as CanceledError
     from edgeformer_runtime.errors import DeviceError as DeviceError
@@ -32,6 +29,9 @@ if TYPE_CHECKING:
     from edgeformer_runtime.errors import SessionError as SessionError
     from edgeformer_runtime.errors import TimedOutError as TimedOutError
     from edgeformer_runtime.scores import Score as Score
+    from edgeformer_runtime.search.loop import Counters as Counters
+    from edgeformer_runtime.search.options import DecodeOptions as DecodeOptions
+    from edgeformer_runtime.search.requests import in_thread as in_thread
     from edgeformer_runtime.source import Source as Source
     from edgeformer_runtime.token_stream import TokenStep as TokenStep
     from edgeformer_runtime.translation import TextHypothesis as TextHypothesis
@@ -48,8 +48,8 @@ _MODULES = {
     "Bundle": "bundle.open",
     "BundleError": "errors",
     "CanceledError": "errors",
-    "Counters": "decoding.loop",
-    "DecodeOptions": "decoding.options",
+    "Counters": "search.loop",
+    "DecodeOptions": "search.options",
     "DeviceError": "errors",
     "EdgeformerError": "errors",
     "InputError": "errors",
@@ -64,7 +64,7 @@ _MODULES = {
     "TokenStep": "token_stream",
     "Translation": "translation",
     "Translator": "translator",
-    "in_thread": "decoding.requests",
+    "in_thread": "search.requests",
     "open_bundle": "bundle.open",
 }
 __all__ = list(_MODULES)

@@ -12,13 +12,13 @@ from typing import cast
 
 import numpy as np
 
-from edgeformer_runtime.decoding.batching import single_row_batches
-from edgeformer_runtime.decoding.forced_steps import check_size, forced_attention, forced_batch
-from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.session import AttentiveSession, FloatArray, StepSession, longest_target
 from edgeformer_runtime.engines.base import BundleSession
+from edgeformer_runtime.search.batching import single_row_batches
+from edgeformer_runtime.search.forced_steps import check_size, forced_attention, forced_batch
+from edgeformer_runtime.search.options import DecodeOptions
+from edgeformer_runtime.search.session import AttentiveSession, FloatArray, StepSession, longest_target
 from edgeformer_runtime.source import Source
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizers import Tokenizer
 from edgeformer_runtime.translation import TextHypothesis, Translation
 
 MAX_FORCED_TOKENS = 512

@@ -35,7 +35,7 @@ ATTENTION_FILE = "attention.onnx"
 GRAPH_FILES = (ENCODER_FILE, DECODER_FILE, ATTENTION_FILE)
 WEIGHTS_FILE = "weights.bin"
 SHORTLIST_FILE = "shortlist.bin"
-"""Lists of target tokens; see :mod:`~edgeformer_runtime.shortlist`."""
+"""Lists of target tokens; see :mod:`~edgeformer_runtime.search.shortlist`."""
 GOLDEN_FILE = "golden.json"
 CARD_FILE = "README.md"
 SIGNATURE_FILE = "signature.json"

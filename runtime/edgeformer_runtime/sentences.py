@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 from edgeformer_runtime.attention import attended, attentive
-from edgeformer_runtime.decoding.options import DecodeOptions, TokensOrText
-from edgeformer_runtime.decoding.requests import Cancel, Stop, check_prefix, length_limit
-from edgeformer_runtime.decoding.search import Done, Hypothesis
 from edgeformer_runtime.errors import InputError, OptionError, StoppedError
+from edgeformer_runtime.search.options import DecodeOptions, TokensOrText
+from edgeformer_runtime.search.requests import Cancel, Stop, check_prefix, length_limit
+from edgeformer_runtime.search.search import Done, Hypothesis
 from edgeformer_runtime.source import OnError, Source
 from edgeformer_runtime.target import prefix_ids
 from edgeformer_runtime.translation import BLANK, TextHypothesis, Translation
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 class Sentences:
     """The sentences of one call, from text to ids and back. The lists are those that
-    :func:`~edgeformer_runtime.decoding.loop.decode` takes; blank texts and those with errors are not among them.
+    :func:`~edgeformer_runtime.search.loop.decode` takes; blank texts and those with errors are not among them.
 
     Args:
         translator: model, tokenizers and settings.

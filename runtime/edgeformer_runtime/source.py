@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from edgeformer_runtime.errors import InputError, InputTooLongError, OptionError
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizers import Tokenizer
 
 OnError = Literal["raise", "return"]
 """What becomes of the error of a text: it is raised, or returned as :attr:`Translation.error`."""

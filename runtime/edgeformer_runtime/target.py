@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from edgeformer_runtime.decoding.options import DecodeOptions, Token, TokensOrText
 from edgeformer_runtime.errors import InputError, OptionError
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.search.options import DecodeOptions, Token, TokensOrText
+from edgeformer_runtime.tokenizers import Tokenizer
 
 
 def token_id(tokenizer: Tokenizer, token: Token, name: str) -> int:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from edgeformer_runtime.decoding.loop import Counters, search_steps
-from edgeformer_runtime.decoding.requests import Stop, make_requests
-from edgeformer_runtime.decoding.session import StepSession
 from edgeformer_runtime.errors import OptionError
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.search.loop import Counters, search_steps
+from edgeformer_runtime.search.requests import Stop, make_requests
+from edgeformer_runtime.search.session import StepSession
+from edgeformer_runtime.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from edgeformer_runtime.sentences import Sentences

@@ -14,21 +14,21 @@ from edgeformer_runtime.attention import Attention, attention_of
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.signature import Key
 from edgeformer_runtime.bundle.tokenizers import bundle_tokenizers
-from edgeformer_runtime.decoding.loop import Counters, decode
-from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions, TokensOrText, changed, check_count
-from edgeformer_runtime.decoding.requests import Cancel, Stop
-from edgeformer_runtime.decoding.session import StepSession
 from edgeformer_runtime.engines.base import BundleSession, chosen_engine, open_session
 from edgeformer_runtime.engines.cpus import divide_cpus
 from edgeformer_runtime.errors import InputError
 from edgeformer_runtime.limits import MAX_OPTION, MAX_THREADS, MAX_WORKERS
 from edgeformer_runtime.models.names import opened_bundle
 from edgeformer_runtime.scores import Score, score_targets
+from edgeformer_runtime.search.loop import Counters, decode
+from edgeformer_runtime.search.options import DecodeChanges, DecodeOptions, TokensOrText, changed, check_count
+from edgeformer_runtime.search.requests import Cancel, Stop
+from edgeformer_runtime.search.session import StepSession
 from edgeformer_runtime.sentences import Sentences, stops_of
 from edgeformer_runtime.source import OnError, Source, encode_sources, listed, refuse_string
 from edgeformer_runtime.target import with_ids
 from edgeformer_runtime.token_stream import TokenStep, token_steps
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizers import Tokenizer
 from edgeformer_runtime.translation import Translation
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ class Translator(Generic[SessionT_co]):
                 :class:`threading.Event`, or a list with one per text, or ``None``. It is called before every decoder
                 step, in any thread; the texts that it gives up take no part in that step.
             done: called with the position and the translation of texts that are complete before the others, in any
-                thread; see :func:`~edgeformer_runtime.decoding.loop.decode`.
+                thread; see :func:`~edgeformer_runtime.search.loop.decode`.
             changes: fields of :class:`DecodeOptions` to change in ``options``, such as ``beam_size=1``.
 
         Raises:

@@ -23,7 +23,7 @@ from edgeformer.quality.translators import run_translator
 from edgeformer_bench.peers.converted import token_names
 from edgeformer_bench.peers.ctranslate2_model import convert_run
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.tokenizer import BOS_TOKEN, PAD_TOKEN
+from edgeformer_runtime.tokenizers import BOS_TOKEN, PAD_TOKEN
 from tests import factory
 
 TEXTS = [source for source, _ in factory.PAIRS[::9]]

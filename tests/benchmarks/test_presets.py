@@ -16,7 +16,7 @@ from edgeformer_bench import presets
 from edgeformer_bench.compare import PeerSelection, compare
 from edgeformer_bench.latency import BenchmarkOptions
 from edgeformer_bench.peers.base import PeerError
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizers import Tokenizer
 
 
 def run(*arguments: str | Path) -> Result:

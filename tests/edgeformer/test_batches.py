@@ -13,7 +13,7 @@ from edgeformer.data.batches import NO_LABEL, Batch, BatchStream, EncodedPairs, 
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import DataError
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.tokenizer import Tokenizer, special_tokens
+from edgeformer_runtime.tokenizers import Tokenizer, special_tokens
 
 BOS, EOS = 2, 3
 

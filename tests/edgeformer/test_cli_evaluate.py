@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from edgeformer.run.folder import Run
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.text import TextTranslator
 from edgeformer_runtime.translator import Translator
+from edgeformer_text import TextTranslator
 from tests.commands import error, run, succeeded
 from tests.factory import PAIRS
 

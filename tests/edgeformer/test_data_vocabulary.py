@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edgeformer.config import TokenizerConfig
 from edgeformer.data.vocabulary import SPECIAL_TOKENS, minimum_vocab_size, train_tokenizer, train_tokenizers
 from edgeformer.errors import ConfigError, DataError
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizers import Tokenizer
 
 Kind = Literal["word", "bpe", "unigram"]
 KINDS: tuple[Kind, ...] = ("word", "bpe", "unigram")

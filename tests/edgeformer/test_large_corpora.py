@@ -36,7 +36,7 @@ from edgeformer.train.encoding import encode_corpus, open_encoded
 from edgeformer.train.stopping import Interruption
 from edgeformer.train.trainer import Trainer, train
 from edgeformer_runtime.cli import text_input
-from edgeformer_runtime.tokenizer import Tokenizer, special_tokens
+from edgeformer_runtime.tokenizers import Tokenizer, special_tokens
 
 BYTES_PER_PAIR = 100
 """What memory may have for each pair: hashes and masks, but neither text (some 200 bytes a pair) nor token ids."""

@@ -22,7 +22,7 @@ from edgeformer.errors import ConfigError, ImporterError
 from edgeformer.importers.tokenizers import fairseq_ids, sentencepiece_model, sentencepiece_tokenizer
 from edgeformer.importers.tokenizers.sentencepiece_model import read_model
 from edgeformer_runtime.bundle.text_format import TextFormat
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizers import Tokenizer
 from tests import spm
 from tests.amounts import examples
 from tests.conftest import ROOT

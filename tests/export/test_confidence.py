@@ -10,11 +10,11 @@ import pytest
 
 from edgeformer.run.info import Validation
 from edgeformer_export.traits import MAX_CONFIDENCE, MIN_TEXTS, UNUSUAL, failed_validation, min_confidence
-from edgeformer_runtime.decoding.options import DecodeOptions
+from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.source import Source
-from edgeformer_runtime.text.text_translator import MIN_CONFIDENCE, TextTranslator
 from edgeformer_runtime.translation import TextHypothesis, Translation
 from edgeformer_runtime.translator import Translator
+from edgeformer_text.text_translator import MIN_CONFIDENCE, TextTranslator
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERYDAY = [

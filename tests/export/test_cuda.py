@@ -19,10 +19,10 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer_export.parity.comparison import compare, compare_logits
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.check.golden import check_golden
-from edgeformer_runtime.decoding.loop import decode
-from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.engines.onnx import PROVIDERS
 from edgeformer_runtime.precision import PRECISIONS, Precision
+from edgeformer_runtime.search.loop import decode
+from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
 from tests import commands
 from tests.company import changed_by_company

@@ -11,9 +11,9 @@ import pytest
 from edgeformer_export.parity.golden_examples import MARGIN, SHORTLIST, listed_cases, make_golden
 from edgeformer_export.parity.margins import beam_margins, greedy_margins, survives
 from edgeformer_runtime.check.golden import read_golden
-from edgeformer_runtime.decoding.loop import decode
-from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.precision import PRECISIONS
+from edgeformer_runtime.search.loop import decode
+from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
 from tests.factory import PAIRS
 from tests.toy import Ids, ToySession

@@ -43,10 +43,10 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.check.golden import check_golden
-from edgeformer_runtime.decoding.forced_steps import Pair
 from edgeformer_runtime.engines.base import kernels_advice
 from edgeformer_runtime.errors import BundleError, ModelError
 from edgeformer_runtime.precision import PRECISIONS
+from edgeformer_runtime.search.forced_steps import Pair
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, rehash
 from tests.commands import error, succeeded

@@ -16,10 +16,10 @@ from edgeformer_runtime.attention import attention_weights
 from edgeformer_runtime.bundle.manifest import Precision, SpecialTokens
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.check.golden import check_golden
-from edgeformer_runtime.decoding.loop import decode
-from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.precision import PRECISIONS
+from edgeformer_runtime.search.loop import decode
+from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
 from tests.amounts import combinations
 from tests.company import changed_by_company

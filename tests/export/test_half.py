@@ -21,8 +21,8 @@ from edgeformer_export.passes.half import HalfPrecisionPass
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.precision import PRECISIONS
+from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
 from tests import graphs
 from tests.company import changed_by_company

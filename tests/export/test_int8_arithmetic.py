@@ -17,10 +17,10 @@ from onnx import TensorProto
 from edgeformer_export.quantize.calibration import QuantizationRange
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.decoding.session import FloatArray
 from edgeformer_runtime.engines import onnx as onnx_engine
 from edgeformer_runtime.engines import onnx_graphs
 from edgeformer_runtime.engines.onnx import OnnxSession
+from edgeformer_runtime.search.session import FloatArray
 from tests.graphs import linear_model, quantized
 
 KEY, _ = onnx_graphs.EXACT_PRODUCTS

@@ -14,9 +14,9 @@ from edgeformer.model.session import TorchSession
 from edgeformer_export.parity.comparison import compare, compare_logits
 from edgeformer_runtime.bundle.manifest import SpecialTokens, Target
 from edgeformer_runtime.cli.verify import print_parity
-from edgeformer_runtime.decoding.loop import decode
-from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.precision import PRECISIONS, Precision
+from edgeformer_runtime.search.loop import decode
+from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
 from tests.cuda import sizes, skip_unless_supported
 from tests.factory import PAIRS, small_run

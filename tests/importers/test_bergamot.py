@@ -26,9 +26,9 @@ from edgeformer.importers.run_folder import SHORTLIST_FILE, write_run
 from edgeformer.run.folder import Run
 from edgeformer_export.export import export_run
 from edgeformer_runtime import Translation, Translator
-from edgeformer_runtime.decoding.forced_steps import forced_batch, forced_steps
 from edgeformer_runtime.engines import onnx as onnx_engine
 from edgeformer_runtime.engines.onnx_graphs import products_saturate
+from edgeformer_runtime.search.forced_steps import forced_batch, forced_steps
 from tests.importers.bergamot_models import bergamot_files, binary_model, is_quantized
 from tests.importers.marian_models import MARIAN, expected
 

@@ -27,7 +27,7 @@ from edgeformer.importers.ctranslate2.vocabularies import read_tokens
 from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import run_translator
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizers import Tokenizer
 from tests.commands import error
 from tests.importers import hugging_face_models
 from tests.importers.ctranslate2_models import SHARED, arrays_file, fill, marian, save, write_model_file

@@ -23,7 +23,7 @@ from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.sample import sample_text
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TextFormat, matching_code
 from edgeformer_runtime.errors import OptionError
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizers import Tokenizer
 from tests.commands import succeeded
 from tests.importers.hugging_face_models import LANGUAGES, SAVED, changed, write_json
 

@@ -30,7 +30,7 @@ from edgeformer.quality.translators import open_translator
 from edgeformer.run.folder import Run
 from edgeformer_export.export import export_run
 from edgeformer_runtime.errors import OptionError
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizers import Tokenizer
 from edgeformer_runtime.translator import AnyTranslator, Translator
 from tests.commands import error, succeeded
 from tests.commands import run as run_command

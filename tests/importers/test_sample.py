@@ -12,7 +12,7 @@ from edgeformer.importers.sample import SENTENCES, readable_text, sample_text
 from edgeformer.importers.tokenizers import text_tokenizer
 from edgeformer.run.folder import MAX_UNKNOWN, Run
 from edgeformer_runtime.bundle.text_format import TextFormat
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizers import Tokenizer
 from tests.commands import succeeded
 from tests.importers.marian_models import MARIAN
 from tests.store import Store

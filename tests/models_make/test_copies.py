@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeformer.data.text import Pair
-from edgeformer_runtime.text.protected import protected_spans
+from edgeformer_text.protected import protected_spans
 from models.make import form
 from models.make.copies import CopyAmounts, augmented
 from models.make.joined import PairJoiner

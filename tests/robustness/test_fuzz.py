@@ -22,9 +22,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from edgeformer_runtime.serve.service import Service
+from edgeformer_server.service import Service
 from tests.amounts import cases
-from tests.runtime.serve.http import Client, serving
+from tests.server.http import Client, serving
 from tests.store import COMMITTED
 
 MAIN = ("/v1/translate", "/translate")
@@ -63,7 +63,7 @@ def test_internal_errors_and_insides_are_defects(client: Client, monkeypatch: py
         raise ZeroDivisionError("planted")
 
     monkeypatch.setattr(Service, "translate", fail)
-    monkeypatch.setattr("edgeformer_runtime.serve.languages.language_name", lambda code: "/tmp/secret")
+    monkeypatch.setattr("edgeformer_server.languages.language_name", lambda code: "/tmp/secret")
     _, defects = fuzz(client.url, 20)
     assert ("POST /v1/translate", "internal error") in defects
     assert ("GET /languages", "insides of the server: /tmp/") in defects

@@ -18,9 +18,9 @@ import pytest
 
 from edgeformer_runtime.limits import MIB
 from tests.robustness.outcomes import memory_of
-from tests.runtime.serve.hostile_documents import REFUSED, SLOW, TRANSLATED
-from tests.runtime.serve.http import command
-from tests.runtime.test_workspace import bundle_between
+from tests.server.hostile_documents import REFUSED, SLOW, TRANSLATED
+from tests.server.http import command
+from tests.server.test_workspace import bundle_between
 from tests.store import COMMITTED
 
 if not sys.platform.startswith("linux"):

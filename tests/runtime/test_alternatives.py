@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeformer_runtime.decoding.loop import decode
-from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import OptionError
+from edgeformer_runtime.search.loop import decode
+from edgeformer_runtime.search.options import DecodeOptions
 from tests.runtime.test_search import FEW, MODELS, PREFIXES, SOURCES, beam_options, with_room, within
 from tests.toy import Ids, ToySession
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from edgeformer_runtime.decoding.best_tokens import best_tokens, log_sum_exp, most_probable
-from edgeformer_runtime.decoding.session import BestTokens, FloatArray
 from edgeformer_runtime.engines import best_tokens as engine_best_tokens
 from edgeformer_runtime.engines.best_tokens import BestTokensGraphs, OnnxBestTokens, chunking
+from edgeformer_runtime.search.best_tokens import best_tokens, log_sum_exp, most_probable
+from edgeformer_runtime.search.session import BestTokens, FloatArray
 from tests.amounts import combinations, examples
 
 WIDTHS = [1, 2, 5, 6, 31, 32, 33, 63, 64, 65, 127, 128, 320, 1023, 1024, 1025, 2048, 4093, 4096, 4097, 6000]

@@ -12,8 +12,8 @@ import click
 import pytest
 
 from edgeformer_runtime.cli.options import search
-from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.errors import InputError
+from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
 from tests.commands import run
 

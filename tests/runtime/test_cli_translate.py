@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from edgeformer_runtime.contract import ATTENTION_FILE, DECODER_FILE, ENCODER_FILE
-from edgeformer_runtime.text.results import plausible
 from edgeformer_runtime.translator import Translator
+from edgeformer_text.results import plausible
 from tests.bundles import copy_of, opened_graphs, without_attention
 from tests.commands import error, python, run
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from edgeformer_runtime.decoding.loop import Counters, decode
-from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.search import Hypothesis
+from edgeformer_runtime.search.loop import Counters, decode
+from edgeformer_runtime.search.options import DecodeOptions
+from edgeformer_runtime.search.search import Hypothesis
 from tests.toy import ToySession, reference_beam, reference_greedy
 
 SOURCES = [(4,) * length for length in (3, 9, 1, 6, 9, 2)]

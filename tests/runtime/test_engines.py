@@ -19,10 +19,6 @@ from msgspec.structs import replace as replace_field
 from edgeformer_runtime import Translator
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.contract import WEIGHTS_FILE
-from edgeformer_runtime.decoding.batching import pad
-from edgeformer_runtime.decoding.loop import Counters, decode
-from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
-from edgeformer_runtime.decoding.search import Hypothesis
 from edgeformer_runtime.engines.base import BundleSession, kernels_advice
 from edgeformer_runtime.errors import (
     BundleError,
@@ -34,8 +30,12 @@ from edgeformer_runtime.errors import (
     SessionError,
 )
 from edgeformer_runtime.limits import MAX_DECODING_BYTES
-from edgeformer_runtime.shortlist import Shortlist
-from edgeformer_runtime.text import TextTranslator
+from edgeformer_runtime.search.batching import pad
+from edgeformer_runtime.search.loop import Counters, decode
+from edgeformer_runtime.search.options import DecodeChanges, DecodeOptions
+from edgeformer_runtime.search.search import Hypothesis
+from edgeformer_runtime.search.shortlist import Shortlist
+from edgeformer_text import TextTranslator
 from tests.amounts import examples
 from tests.bundles import copy_of, edit_manifest, rehash
 from tests.commands import problems, python, run, succeeded
@@ -352,7 +352,7 @@ def test_translating_needs_no_onnxruntime(kernels: Translator, reference: Transl
 import sys
 sys.modules["onnxruntime"] = None
 from edgeformer_runtime import Translator
-from edgeformer_runtime.text import TextTranslator
+from edgeformer_text import TextTranslator
 translator = Translator.open({str(BUNDLE)!r})
 print(TextTranslator(translator).translate(["The small <b>dog</b> runs."], format="html")[0].text)
 print(translator.translate(["A dog."], return_attention=True)[0].best.attention.alignment)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.decoding.forced_steps import forced_batch
+from edgeformer_runtime.search.forced_steps import forced_batch
 
 
 def test_targets_begin_with_what_all_begin_with_and_are_padded() -> None:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeformer_runtime.decoding.loop import decode
-from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.repeats import MAX_NGRAM, ends_in_repeats
+from edgeformer_runtime.search.loop import decode
+from edgeformer_runtime.search.options import DecodeOptions
+from edgeformer_runtime.search.repeats import MAX_NGRAM, ends_in_repeats
 from tests.runtime.test_search import FEW, MODELS, SOURCES
 from tests.toy import Ids, ToySession
 

@@ -14,7 +14,7 @@ from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.translator import Translator
 from tests.bundles import edit_manifest
 from tests.commands import error, run
-from tests.runtime.test_workspace import bundle_between
+from tests.server.test_workspace import bundle_between
 
 MEANT = [
     ("en-US", "en"),

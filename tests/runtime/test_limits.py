@@ -12,13 +12,13 @@ import pytest
 
 from edgeformer_runtime.attention import attention_weights
 from edgeformer_runtime.bundle.open import open_bundle
-from edgeformer_runtime.decoding.forced_steps import score_batches
-from edgeformer_runtime.decoding.loop import decode
-from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.session import IntArray
 from edgeformer_runtime.engines.onnx import OnnxSession
 from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.limits import MAX_DECODING_BYTES, MAX_TEXT_CHARACTERS
+from edgeformer_runtime.search.forced_steps import score_batches
+from edgeformer_runtime.search.loop import decode
+from edgeformer_runtime.search.options import DecodeOptions
+from edgeformer_runtime.search.session import IntArray
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, edit_manifest
 from tests.toy import ToySession, ToyState

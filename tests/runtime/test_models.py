@@ -15,9 +15,9 @@ from edgeformer.cli import main
 from edgeformer_runtime import BundleError, Translator
 from edgeformer_runtime.cli.options import BundlePath
 from edgeformer_runtime.models.names import find_bundle, model_folders, named_models, user_folder
-from edgeformer_runtime.workspace.workspace import Workspace
+from edgeformer_server.workspace.workspace import Workspace
 from tests.commands import error, run
-from tests.runtime.test_workspace import bundle_between
+from tests.server.test_workspace import bundle_between
 
 OTHER_PATHS = {("export", "run"), ("models", "folders")}
 """Arguments of commands that are paths, but not of bundles."""

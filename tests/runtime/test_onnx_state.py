@@ -14,15 +14,15 @@ import onnxruntime as ort
 import pytest
 
 from edgeformer_runtime.contract import StateTensor
-from edgeformer_runtime.decoding.forced_steps import forced_attention, forced_steps
-from edgeformer_runtime.decoding.loop import Counters, decode
-from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.search import packed
-from edgeformer_runtime.decoding.session import FloatArray, IntArray
 from edgeformer_runtime.engines.cuda import DeviceRows, DeviceTensors
 from edgeformer_runtime.engines.onnx import OnnxSession
 from edgeformer_runtime.engines.onnx_state import OnnxState
 from edgeformer_runtime.engines.state_tensors import StateTensors
+from edgeformer_runtime.search.forced_steps import forced_attention, forced_steps
+from edgeformer_runtime.search.loop import Counters, decode
+from edgeformer_runtime.search.options import DecodeOptions
+from edgeformer_runtime.search.search import packed
+from edgeformer_runtime.search.session import FloatArray, IntArray
 from edgeformer_runtime.translator import Translator
 from tests.amounts import combinations
 from tests.store import Store

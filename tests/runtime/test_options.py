@@ -8,9 +8,9 @@ from typing import Any, get_type_hints
 
 import pytest
 
-from edgeformer_runtime.decoding.loop import decode
-from edgeformer_runtime.decoding.options import DecodeChanges, DecodeOptions
 from edgeformer_runtime.errors import EdgeformerError, OptionError
+from edgeformer_runtime.search.loop import decode
+from edgeformer_runtime.search.options import DecodeChanges, DecodeOptions
 from tests.toy import ToySession
 
 NEEDS_SAMPLING = "`sampling_topp` and `sampling_temperature` need sampling: `sampling_topk` must not be 1"

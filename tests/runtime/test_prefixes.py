@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeformer_runtime import DecodeOptions, InputError, OptionError, Translator
-from edgeformer_runtime.decoding.loop import decode
+from edgeformer_runtime.search.loop import decode
 from tests.amounts import examples
 from tests.runtime.test_search import MODELS, PREFIXES, SOURCES, beam_options, with_room, within
 from tests.toy import Ids, ToySession

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.decoding.loop import decode
-from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.processors import (
+from edgeformer_runtime.search.loop import decode
+from edgeformer_runtime.search.options import DecodeOptions
+from edgeformer_runtime.search.processors import (
     MinLength,
     NoRepeatNgram,
     RepetitionPenalty,
@@ -20,7 +20,7 @@ from edgeformer_runtime.decoding.processors import (
     SuppressSequences,
     build_processors,
 )
-from edgeformer_runtime.decoding.session import FloatArray, IntArray
+from edgeformer_runtime.search.session import FloatArray, IntArray
 from tests.toy import ToySession
 
 VOCAB = 6

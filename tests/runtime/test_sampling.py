@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeformer_runtime.decoding.loop import decode
-from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.requests import Request
-from edgeformer_runtime.decoding.sampling import Sampler
 from edgeformer_runtime.errors import OptionError
+from edgeformer_runtime.search.loop import decode
+from edgeformer_runtime.search.options import DecodeOptions
+from edgeformer_runtime.search.requests import Request
+from edgeformer_runtime.search.sampling import Sampler
 from tests.runtime.test_search import FEW, MODELS, SOURCES
 from tests.toy import Ids, ToySession, score
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeformer_runtime import InputError, OptionError, Translator
-from edgeformer_runtime.decoding.forced_steps import score_batches
+from edgeformer_runtime.search.forced_steps import score_batches
 from tests.commands import error, run
 from tests.runtime.test_search import FEW, MODELS, SOURCES
 from tests.toy import Ids, ToySession

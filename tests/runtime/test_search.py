@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.decoding.loop import decode
-from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.requests import Request
-from edgeformer_runtime.decoding.search import BeamSearch, GreedySearch, packed
 from edgeformer_runtime.errors import ModelError, OptionError
+from edgeformer_runtime.search.loop import decode
+from edgeformer_runtime.search.options import DecodeOptions
+from edgeformer_runtime.search.requests import Request
+from edgeformer_runtime.search.search import BeamSearch, GreedySearch, packed
 from tests.amounts import examples
 from tests.toy import Ids, ToySession, enumerate_all, reference_beam, reference_greedy, same
 

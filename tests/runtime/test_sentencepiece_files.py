@@ -21,7 +21,7 @@ pytest.importorskip("babel", reason="the text to train on is that of CLDR")
 
 from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.errors import BundleError, ConfigError
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizers import Tokenizer
 from edgeformer_runtime.translator import Translator
 from tests import spm
 from tests.bundles import copy_of, rehash
@@ -72,7 +72,7 @@ def test_names_that_the_model_lacks_are_decoded() -> None:
 
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
-    monkeypatch.delitem(sys.modules, "edgeformer_runtime.tokenizer.sentencepiece", raising=False)
+    monkeypatch.delitem(sys.modules, "edgeformer_runtime.tokenizers.sentencepiece", raising=False)
     with pytest.raises(ConfigError, match=r"needs `sentencepiece`: pip install 'edgeformer\[sentencepiece\]'"):
         read(OWN)
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeformer_runtime.decoding.loop import decode
-from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.session import FloatArray, IntArray
 from edgeformer_runtime.errors import BundleError
-from edgeformer_runtime.shortlist import MULTIPLE, Shortlist, read_shortlist
+from edgeformer_runtime.search.loop import decode
+from edgeformer_runtime.search.options import DecodeOptions
+from edgeformer_runtime.search.session import FloatArray, IntArray
+from edgeformer_runtime.search.shortlist import MULTIPLE, Shortlist, read_shortlist
 from tests.amounts import examples
 from tests.toy import Ids, ToySession, ToyState
 
@@ -120,7 +120,7 @@ class ListedSession(ToySession):
     batch: tuple[Ids, ...] = field(default=())
 
     def start_search(self, source: IntArray, source_length: IntArray) -> ListedState:
-        """See :class:`~edgeformer_runtime.decoding.session.SearchSession`."""
+        """See :class:`~edgeformer_runtime.search.session.SearchSession`."""
         state = self.start(source, source_length)
         self.batch = state.sources
         return ListedState(self, state.sources, state.prefixes)

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 from tokenizers import decoders, models, pre_tokenizers
 
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE, TextFormat
-from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.session import FloatArray, IntArray
-from edgeformer_runtime.text.options import TextOptions
-from edgeformer_runtime.text.text_translator import TextTranslator
-from edgeformer_runtime.tokenizer import Tokenizer
-from edgeformer_runtime.tokenizer.tokenizer import special_tokens
+from edgeformer_runtime.search.options import DecodeOptions
+from edgeformer_runtime.search.session import FloatArray, IntArray
+from edgeformer_runtime.tokenizers import Tokenizer
+from edgeformer_runtime.tokenizers.tokenizer import special_tokens
 from edgeformer_runtime.translator import AnyTranslator, Translator
+from edgeformer_text.options import TextOptions
+from edgeformer_text.text_translator import TextTranslator
 from tests.toy import Ids, ToySession, ToyState
 
 NAMES = ["<pad>", "<unk>", "<s>", "</s>", "<en>", "<fr>", "▁the", "▁dog", "▁runs", "▁near", "▁a", "▁red", "▁car", "▁."]
@@ -37,7 +37,7 @@ class Attending(ToyState):
     """Attends to the special tokens most, and to one word of the text."""
 
     def attend(self, token: IntArray) -> FloatArray:
-        """See :class:`~edgeformer_runtime.decoding.session.AttentiveState`."""
+        """See :class:`~edgeformer_runtime.search.session.AttentiveState`."""
         self.step(token)
         assert isinstance(self.session, Reversing)
         weights = np.zeros((len(self.sources), max(map(len, self.sources))), np.float32)

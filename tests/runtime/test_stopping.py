@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from edgeformer_runtime import CanceledError, Counters, OptionError, TimedOutError, Translation, Translator
 from edgeformer_runtime.errors import StoppedError
-from edgeformer_runtime.text import TextTranslator
+from edgeformer_text import TextTranslator
 
 TEXTS = ["The old dog runs.", "two men play chess", "", "A café!", "green dogs sing and the old men run in the snow"]
 LONG: dict[str, Any] = {"min_length": 30, "beam_size": 2}

@@ -15,7 +15,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.errors import BundleError, InputError
-from edgeformer_runtime.tokenizer import Tokenizer
+from edgeformer_runtime.tokenizers import Tokenizer
 from tests.robustness.outcomes import allocated
 
 SENTENCES = ["Where is it\u202f?", "Où est-il\u00a0: là\u202f?", "one two three", "</s> <pad> is text", "naïve 😀 café"]
@@ -176,7 +176,7 @@ def test_missing_file(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork on Windows")
 def test_fork_after_use_is_silent(tokenizer_file: Path) -> None:
     code = (
-        "import os, sys; from edgeformer_runtime.tokenizer import Tokenizer;"
+        "import os, sys; from edgeformer_runtime.tokenizers import Tokenizer;"
         "t = Tokenizer.from_file(sys.argv[1]); t.encode_batch(['one two'] * 64);"
         "pid = os.fork(); t.encode_batch(['one two'] * 64);"
         "pid or os._exit(0); sys.exit(os.waitpid(pid, 0)[1])"  # leave the child as multiprocessing does

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from edgeformer.config import TokenizerConfig
 from edgeformer.data.vocabulary import train_tokenizer
 from edgeformer_runtime.errors import BundleError
-from edgeformer_runtime.tokenizer import Tokenizer
-from edgeformer_runtime.tokenizer.tokenizer_file import read_tokenizer_file
+from edgeformer_runtime.tokenizers import Tokenizer
+from edgeformer_runtime.tokenizers.tokenizer_file import read_tokenizer_file
 from edgeformer_runtime.translator import Translator
 from tests.bundles import copy_of, rehash
 from tests.commands import problems

@@ -19,9 +19,9 @@ import msgspec
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle import generation, manifest, plan, text_format
 from edgeformer_runtime.check import golden
-from edgeformer_runtime.decoding import options
-from edgeformer_runtime.decoding.option_values import Flag, Ids, Real, Values, Whole
-from edgeformer_runtime.tokenizer import tokenizer_file
+from edgeformer_runtime.search import options
+from edgeformer_runtime.search.option_values import Flag, Ids, Real, Values, Whole
+from edgeformer_runtime.tokenizers import tokenizer_file
 from tests.web.package import WEB
 
 FILE = WEB / "schema.json"

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from edgeformer_runtime.text.text_translator import TextTranslator
 from edgeformer_runtime.translation import Translation
-from tests.runtime.text.attended import ReversingTranslator, UnfaithfulTranslator, WordTranslator
+from edgeformer_text.text_translator import TextTranslator
+from tests.text.attended import ReversingTranslator, UnfaithfulTranslator, WordTranslator
 from tests.web.rules import as_lines
 
 FILE = Path(__file__).parent / "cases" / "text.json"

@@ -11,8 +11,8 @@ from itertools import accumulate
 from typing import Any
 
 from edgeformer_runtime.bundle.text_format import TextFormat
-from edgeformer_runtime.tokenizer import Tokenizer
-from edgeformer_runtime.tokenizer.segmenter import Span
+from edgeformer_runtime.tokenizers import Tokenizer
+from edgeformer_runtime.tokenizers.segmenter import Span
 from tests import spm
 from tests.conftest import ROOT
 from tests.web.rules import as_lines

@@ -13,7 +13,7 @@ from edgeformer_bench.peers.base import PeerError
 from edgeformer_runtime.bundle.generation import Generation
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.text_format import TextFormat
-from edgeformer_runtime.tokenizer import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN, UNK_TOKEN, Tokenizer, special_tokens
+from edgeformer_runtime.tokenizers import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN, UNK_TOKEN, Tokenizer, special_tokens
 
 if TYPE_CHECKING:
     from edgeformer.run.folder import Run

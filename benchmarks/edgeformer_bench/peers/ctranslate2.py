@@ -11,7 +11,7 @@ from typing import Any
 
 from edgeformer_bench.peers.base import Peer, PeerCall, PeerSpec
 from edgeformer_bench.peers.converted import ConvertedModel, side_names
-from edgeformer_runtime.shortlist import Shortlist
+from edgeformer_runtime.search.shortlist import Shortlist
 
 VOCABULARY_MAP = "vmap.txt"
 """File of a model's vocabulary map."""

@@ -25,7 +25,7 @@ from edgeformer_bench.peers.base import PeerError, Weights
 from edgeformer_bench.peers.converted import save_rules, token_names
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.files import staged_folder
-from edgeformer_runtime.tokenizer import special_tokens
+from edgeformer_runtime.tokenizers import special_tokens
 
 _ACTIVATIONS = {ours: Activation(number) for number, ours in ACTIVATIONS.items()}
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 
 from edgeformer_bench.peers.base import Peer, PeerCall, PeerSpec
-from edgeformer_runtime.decoding.loop import decode
 from edgeformer_runtime.engines.onnx import ENGINE_VERSION
+from edgeformer_runtime.search.loop import decode
 from edgeformer_runtime.translator import AnyTranslator, Translator
 
 

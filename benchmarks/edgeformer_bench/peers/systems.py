@@ -13,7 +13,7 @@ from edgeformer_bench.peers.base import ENGINES, Contender, PeerSpec, Weights
 from edgeformer_bench.peers.ctranslate2 import BATCH_TOKENS, environments, write_vocabulary_map
 from edgeformer_bench.peers.process import convert
 from edgeformer_runtime.bundle.open import Bundle
-from edgeformer_runtime.shortlist import Shortlist
+from edgeformer_runtime.search.shortlist import Shortlist
 
 CUDA_TYPES: dict[Weights, str] = {"int8": "int8_float16", "float32": "float16"}
 """CTranslate2's compute type on a GPU for each way to store weights."""

@@ -12,7 +12,7 @@ import numpy as np
 from edgeformer.errors import ConfigError, ImporterError
 from edgeformer.importers.tokenizers.sentencepiece_model import SentencePieceModel, read_model
 from edgeformer_runtime.bundle.plain_files import shortened
-from edgeformer_runtime.tokenizer.tokenizer_file import Normalization, SentencePieceFile
+from edgeformer_runtime.tokenizers.tokenizer_file import Normalization, SentencePieceFile
 
 _MAX_GAPS = 1024
 _FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
@@ -169,6 +169,6 @@ def _open(file: SentencePieceFile, special: Collection[str], unk_token: str) -> 
     Raises:
         ValueError, RuntimeError: the runtime cannot.
     """
-    from edgeformer_runtime.tokenizer.sentencepiece import SentencePieceSegmenter
+    from edgeformer_runtime.tokenizers.sentencepiece import SentencePieceSegmenter
 
     SentencePieceSegmenter(file, special, unk_token)

@@ -17,11 +17,11 @@ from edgeformer_export.sample import grouped
 from edgeformer_runtime.attention import attention_weights
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.check.golden import first_difference
-from edgeformer_runtime.decoding.forced_steps import ForcedBatch, Pair, forced_batch, forced_steps
-from edgeformer_runtime.decoding.loop import decode
-from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.session import AttentiveSession, StepSession, longest_target
 from edgeformer_runtime.precision import Precision
+from edgeformer_runtime.search.forced_steps import ForcedBatch, Pair, forced_batch, forced_steps
+from edgeformer_runtime.search.loop import decode
+from edgeformer_runtime.search.options import DecodeOptions
+from edgeformer_runtime.search.session import AttentiveSession, StepSession, longest_target
 
 BATCH = 32
 LOGITS = 1 << 25

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import StateTensor
-from edgeformer_runtime.decoding.forced_steps import forced_steps
-from edgeformer_runtime.decoding.session import IntArray
 from edgeformer_runtime.engines.cuda import DeviceRows, DeviceTensors
 from edgeformer_runtime.engines.onnx import PROVIDERS, SETTINGS
 from edgeformer_runtime.engines.onnx_graphs import (
@@ -29,6 +27,8 @@ from edgeformer_runtime.engines.onnx_graphs import (
 from edgeformer_runtime.engines.onnx_state import OnnxState
 from edgeformer_runtime.engines.state_tensors import StateTensors
 from edgeformer_runtime.limits import MAX_GRAPH_BYTES
+from edgeformer_runtime.search.forced_steps import forced_steps
+from edgeformer_runtime.search.session import IntArray
 
 Names = Mapping[str, Sequence[str]]
 """Names of inner tensors by graph file, in order of computation."""

@@ -23,9 +23,9 @@ from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.report import LayerOutput
 from edgeformer_runtime.check.checkpoint import Location
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, LOGITS, StateTensor
-from edgeformer_runtime.decoding.forced_steps import forced_steps
 from edgeformer_runtime.errors import ModelError
 from edgeformer_runtime.precision import PRECISIONS, Precision
+from edgeformer_runtime.search.forced_steps import forced_steps
 
 MATCHING = {str(traits.dtype): traits.tolerances.matching_tensor for traits in PRECISIONS.values()}
 """For each floating-point type, the maximum difference between matching tensors, relative to their largest value."""

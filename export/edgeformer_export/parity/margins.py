@@ -12,10 +12,10 @@ from itertools import islice
 
 import numpy as np
 
-from edgeformer_runtime.decoding.forced_steps import forced_batch, forced_steps
-from edgeformer_runtime.decoding.loop import decode
-from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.session import DecoderState, FloatArray, IntArray, StepSession, longest_target
+from edgeformer_runtime.search.forced_steps import forced_batch, forced_steps
+from edgeformer_runtime.search.loop import decode
+from edgeformer_runtime.search.options import DecodeOptions
+from edgeformer_runtime.search.session import DecoderState, FloatArray, IntArray, StepSession, longest_target
 
 SEEDS = 4
 """Number of searches with different noise that must all give the same output."""
@@ -41,7 +41,7 @@ class NoisyState:
         return self._state.nbytes
 
     def step(self, token: IntArray) -> FloatArray:
-        """See :meth:`~edgeformer_runtime.decoding.session.DecoderState.step`."""
+        """See :meth:`~edgeformer_runtime.search.session.DecoderState.step`."""
         logits = self._state.step(token)
         noise = self._generator.random(logits.shape, np.float32)
         noisy: FloatArray = logits + self._amplitude * (2 * noise - 1)
@@ -65,11 +65,11 @@ class NoisySession:
         self.best_tokens = session.best_tokens
 
     def with_prefix(self, prefix: tuple[int, ...]) -> NoisySession:
-        """See :meth:`~edgeformer_runtime.decoding.session.StepSession.with_prefix`."""
+        """See :meth:`~edgeformer_runtime.search.session.StepSession.with_prefix`."""
         return NoisySession(self._session.with_prefix(prefix), float(self._amplitude), self._seed)
 
     def start(self, source: IntArray, source_length: IntArray) -> NoisyState:
-        """See :meth:`~edgeformer_runtime.decoding.session.StepSession.start`."""
+        """See :meth:`~edgeformer_runtime.search.session.StepSession.start`."""
         return NoisyState(self._session.start(source, source_length), self._amplitude, self._generator)
 
 

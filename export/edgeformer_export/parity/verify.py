@@ -18,9 +18,9 @@ from edgeformer_export.parity.report import ParityReport
 from edgeformer_export.sample import sample_pairs
 from edgeformer_export.tracing.state import bundle_state
 from edgeformer_runtime.check.checkpoint import CheckpointResult, Location
-from edgeformer_runtime.decoding.loop import decode
-from edgeformer_runtime.decoding.options import DecodeOptions
 from edgeformer_runtime.precision import PRECISIONS, lowest
+from edgeformer_runtime.search.loop import decode
+from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
 
 

@@ -15,8 +15,8 @@ from edgeformer_export.weights import open_graph
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.contract import StateTensor
-from edgeformer_runtime.decoding.forced_steps import Pair, forced_batch
-from edgeformer_runtime.decoding.session import FloatArray
+from edgeformer_runtime.search.forced_steps import Pair, forced_batch
+from edgeformer_runtime.search.session import FloatArray
 
 BATCH = 16
 """Number of sentences per batch."""

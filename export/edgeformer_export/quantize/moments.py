@@ -25,7 +25,7 @@ from edgeformer_export.quantize.calibration import TOKENS, TRANSLATING, Calibrat
 from edgeformer_export.quantize.layers import Layer
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.decoding.forced_steps import Pair, forced_batch
+from edgeformer_runtime.search.forced_steps import Pair, forced_batch
 
 Matrix = NDArray[np.float32]
 

@@ -20,8 +20,8 @@ from edgeformer.run.folder import Run
 from edgeformer_export.sample import spread
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.decoding.forced_steps import Pair
-from edgeformer_runtime.shortlist import Shortlist
+from edgeformer_runtime.search.forced_steps import Pair
+from edgeformer_runtime.search.shortlist import Shortlist
 from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import Translator
 

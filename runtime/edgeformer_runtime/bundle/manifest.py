@@ -84,7 +84,7 @@ class TokenizerFiles(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_f
     target: Text
     """File name of the target tokenizer."""
     source_vocabulary: Text
-    """SHA-256 of the source vocabulary (:attr:`~edgeformer_runtime.tokenizer.Tokenizer.vocabulary_sha256`)."""
+    """SHA-256 of the source vocabulary (:attr:`~edgeformer_runtime.tokenizers.Tokenizer.vocabulary_sha256`)."""
     target_vocabulary: Text
     """SHA-256 of the target vocabulary."""
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.limits import MAX_TOKENIZER_BYTES
-from edgeformer_runtime.tokenizer import Tokenizer, special_tokens
+from edgeformer_runtime.tokenizers import Tokenizer, special_tokens
 
 
 def bundle_tokenizer(bundle: Bundle, name: str) -> Tokenizer:

@@ -18,10 +18,6 @@ from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.plain_files import reading, shortened
 from edgeformer_runtime.check.sizes import size_problems
 from edgeformer_runtime.contract import GOLDEN_FILE
-from edgeformer_runtime.decoding.forced_steps import Pair, score_batches
-from edgeformer_runtime.decoding.loop import decode
-from edgeformer_runtime.decoding.search import Hypothesis
-from edgeformer_runtime.decoding.session import StepSession
 from edgeformer_runtime.engines import Engine
 from edgeformer_runtime.engines.base import chosen_engine
 from edgeformer_runtime.errors import BundleError, ModelError
@@ -32,6 +28,10 @@ from edgeformer_runtime.limits import (
     Number,
 )
 from edgeformer_runtime.precision import PRECISIONS
+from edgeformer_runtime.search.forced_steps import Pair, score_batches
+from edgeformer_runtime.search.loop import decode
+from edgeformer_runtime.search.search import Hypothesis
+from edgeformer_runtime.search.session import StepSession
 from edgeformer_runtime.translator import Translator
 
 _ROUNDING = 1e-5

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgeformer_runtime.bundle.generation import Generation
-from edgeformer_runtime.decoding.option_values import Flag, Ids, Whole
-from edgeformer_runtime.decoding.options import declared
 from edgeformer_runtime.engines import ENGINES
 from edgeformer_runtime.errors import EdgeformerError
+from edgeformer_runtime.search.option_values import Flag, Ids, Whole
+from edgeformer_runtime.search.options import declared
 
 if TYPE_CHECKING:
     from edgeformer_runtime.bundle.open import Bundle

@@ -17,17 +17,17 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.contract import StateTensor
-from edgeformer_runtime.decoding.best_tokens import best_tokens
-from edgeformer_runtime.decoding.session import AttentiveSession, BestTokens, DecoderState, IntArray
 from edgeformer_runtime.engines import ENGINES, Engine
 from edgeformer_runtime.errors import BundleError, DeviceError, OptionError
+from edgeformer_runtime.search.best_tokens import best_tokens
+from edgeformer_runtime.search.session import AttentiveSession, BestTokens, DecoderState, IntArray
 
 if TYPE_CHECKING:
     from edgeformer_runtime.engines.onnx import OnnxSession
 
 
 class BundleSession(ABC):
-    """A bundle on some engine, as the decode loop's :class:`~edgeformer_runtime.decoding.session.StepSession`.
+    """A bundle on some engine, as the decode loop's :class:`~edgeformer_runtime.search.session.StepSession`.
     Thread-safe. Pickled, it is the path of the bundle with its manifest, which unpickling opens again.
 
     Args:
@@ -51,7 +51,7 @@ class BundleSession(ABC):
 
     def with_prefix(self, prefix: tuple[int, ...]) -> Self:
         """Return a session that shares the model; see
-        :meth:`~edgeformer_runtime.decoding.session.StepSession.with_prefix`."""
+        :meth:`~edgeformer_runtime.search.session.StepSession.with_prefix`."""
         session = object.__new__(type(self))
         vars(session).update(vars(self), _special=replace_field(self._special, prefix=prefix))
         return session
@@ -64,24 +64,24 @@ class BundleSession(ABC):
     @property
     def max_target_length(self) -> int:
         """Maximum number of steps; see
-        :attr:`~edgeformer_runtime.decoding.session.StepSession.max_target_length`."""
+        :attr:`~edgeformer_runtime.search.session.StepSession.max_target_length`."""
         return self.bundle.manifest.max_target_length
 
     @property
     def row_multiple(self) -> int:
         """Rows that are computed together; see
-        :attr:`~edgeformer_runtime.decoding.session.StepSession.row_multiple`."""
+        :attr:`~edgeformer_runtime.search.session.StepSession.row_multiple`."""
         return 1
 
     @property
     def best_tokens(self) -> BestTokens:
         """Finds the most probable extensions in one search; see
-        :attr:`~edgeformer_runtime.decoding.session.StepSession.best_tokens`."""
+        :attr:`~edgeformer_runtime.search.session.StepSession.best_tokens`."""
         return best_tokens
 
     @abstractmethod
     def start(self, source: IntArray, source_length: IntArray) -> DecoderState:
-        """Run the encoder; see :meth:`~edgeformer_runtime.decoding.session.StepSession.start`.
+        """Run the encoder; see :meth:`~edgeformer_runtime.search.session.StepSession.start`.
 
         Raises:
             ModelError: the engine fails.
@@ -115,7 +115,7 @@ class BundleSession(ABC):
 
     def batch_bytes(self, sentences: int, rows: int, source_length: int, length: int) -> int:
         """Estimate the memory of a batch; see
-        :meth:`~edgeformer_runtime.decoding.session.SizedSession.batch_bytes`."""
+        :meth:`~edgeformer_runtime.search.session.SizedSession.batch_bytes`."""
         sizes = {
             contract.SENTENCES: sentences,
             contract.ROWS: rows,

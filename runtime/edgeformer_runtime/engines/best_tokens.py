@@ -11,8 +11,8 @@ import numpy as np
 import onnxruntime as ort
 from numpy.typing import NDArray
 
-from edgeformer_runtime.decoding.session import FloatArray, IntArray
 from edgeformer_runtime.engines.graphs import BEST_TOKENS, BEST_TOKENS_CHUNKED, BEST_TOKENS_PADDED
+from edgeformer_runtime.search.session import FloatArray, IntArray
 
 WHOLE = 4096
 """Maximum number of logits of a row that is searched as a whole."""
@@ -39,7 +39,7 @@ class BestTokensGraphs:
 
 
 class OnnxBestTokens:
-    """See :func:`~edgeformer_runtime.decoding.best_tokens.best_tokens`; the logits are not overwritten.
+    """See :func:`~edgeformer_runtime.search.best_tokens.best_tokens`; the logits are not overwritten.
 
     An object serves one search: it binds the buffers of the logits once, and again only when they change. What a call
     returns is valid until the next call.
@@ -120,7 +120,7 @@ class _Scan:
 def _sizes(rows: int, vocab_size: int, row_count: int) -> tuple[Path, dict[str, IntArray]]:
     """The graph to use for logits ``(rows, vocab_size)``, and its inputs that say how it divides them.
 
-    As in :func:`~edgeformer_runtime.decoding.best_tokens.largest`, a row with many logits becomes chunks of which only
+    As in :func:`~edgeformer_runtime.search.best_tokens.largest`, a row with many logits becomes chunks of which only
     those with the largest maxima are searched. The engine needs chunks of one size: one that divides the vocabulary,
     or else the last chunk is padded.
     """

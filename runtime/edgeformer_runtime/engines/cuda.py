@@ -10,12 +10,12 @@ import onnxruntime as ort
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.contract import DType, StateTensor
-from edgeformer_runtime.decoding.session import IntArray
 from edgeformer_runtime.engines.graphs import rows_graph
 from edgeformer_runtime.engines.onnx_graphs import EngineErrors
 from edgeformer_runtime.engines.state_tensors import StateTensors, rows_of
 from edgeformer_runtime.errors import DeviceError
 from edgeformer_runtime.precision import PRECISIONS
+from edgeformer_runtime.search.session import IntArray
 
 
 class DeviceRows:

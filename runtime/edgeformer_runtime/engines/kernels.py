@@ -15,17 +15,17 @@ from edgeformer_kernels import Found, SearchOptions
 
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import WEIGHTS_FILE
-from edgeformer_runtime.decoding.options import DecodeOptions
-from edgeformer_runtime.decoding.requests import Request
-from edgeformer_runtime.decoding.search import Done, Hypothesis
-from edgeformer_runtime.decoding.session import FloatArray, IntArray
 from edgeformer_runtime.engines.base import BundleSession
 from edgeformer_runtime.errors import BundleError, ConfigError, ModelError, SessionError
-from edgeformer_runtime.shortlist import bundle_shortlist
+from edgeformer_runtime.search.options import DecodeOptions
+from edgeformer_runtime.search.requests import Request
+from edgeformer_runtime.search.search import Done, Hypothesis
+from edgeformer_runtime.search.session import FloatArray, IntArray
+from edgeformer_runtime.search.shortlist import bundle_shortlist
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.decoding.loop import Counters
     from edgeformer_runtime.engines.onnx import OnnxSession
+    from edgeformer_runtime.search.loop import Counters
 
 
 @contextmanager
@@ -38,8 +38,8 @@ def _reported(what: str) -> Iterator[None]:
 
 
 class KernelState:
-    """The state of one batch; see :class:`~edgeformer_runtime.decoding.session.ListedState` and
-    :class:`~edgeformer_runtime.decoding.session.AttentiveState`."""
+    """The state of one batch; see :class:`~edgeformer_runtime.search.session.ListedState` and
+    :class:`~edgeformer_runtime.search.session.AttentiveState`."""
 
     @_reported("make room for logits")
     def __init__(self, batch: edgeformer_kernels.Batch, vocab_size: int, listed: IntArray | None) -> None:
@@ -54,7 +54,7 @@ class KernelState:
 
     @_reported("make a step")
     def step(self, token: IntArray) -> FloatArray:
-        """Advance every row; see :meth:`~edgeformer_runtime.decoding.session.DecoderState.step`."""
+        """Advance every row; see :meth:`~edgeformer_runtime.search.session.DecoderState.step`."""
         logits = self._logits[: self._batch.rows]
         self._batch.step(np.ascontiguousarray(token), logits)
         return logits
@@ -62,14 +62,14 @@ class KernelState:
     @_reported("make a step")
     def attend(self, token: IntArray) -> FloatArray:
         """Advance every row and return attention weights; see
-        :meth:`~edgeformer_runtime.decoding.session.AttentiveState.attend`."""
+        :meth:`~edgeformer_runtime.search.session.AttentiveState.attend`."""
         weights: FloatArray = np.empty((self._batch.rows, self._batch.longest), np.float32)
         self._batch.attend(np.ascontiguousarray(token), weights)
         return weights
 
     @_reported("select rows")
     def select(self, rows: IntArray, sentences: IntArray | None) -> None:
-        """Continue with other rows; see :meth:`~edgeformer_runtime.decoding.session.DecoderState.select`."""
+        """Continue with other rows; see :meth:`~edgeformer_runtime.search.session.DecoderState.select`."""
         del sentences  # the kernels know the sentence of each row
         self._batch.select(np.ascontiguousarray(rows))
         if len(rows) > len(self._logits):
@@ -126,11 +126,11 @@ class KernelSession(BundleSession):
         self._generated[[*manifest.special.suppress, *manifest.special.forbid]] = False
 
     def start(self, source: IntArray, source_length: IntArray) -> KernelState:
-        """Run the encoder; see :meth:`~edgeformer_runtime.decoding.session.StepSession.start`."""
+        """Run the encoder; see :meth:`~edgeformer_runtime.search.session.StepSession.start`."""
         return KernelState(self._batch(_sources(source, source_length)), self.bundle.manifest.target_vocab_size, None)
 
     def start_search(self, source: IntArray, source_length: IntArray) -> KernelState:
-        """See :meth:`~edgeformer_runtime.decoding.session.SearchSession.start_search`."""
+        """See :meth:`~edgeformer_runtime.search.session.SearchSession.start_search`."""
         sources = _sources(source, source_length)
         batch = self._batch(sources)
         return KernelState(batch, self.bundle.manifest.target_vocab_size, self._restricted(batch, sources))
@@ -139,7 +139,7 @@ class KernelSession(BundleSession):
         self, requests: Sequence[Request], options: DecodeOptions, counters: Counters, done: Done | None
     ) -> list[list[Hypothesis]] | None:
         """Search as the decode loop does, to the end; see
-        :meth:`~edgeformer_runtime.decoding.session.WholeSearchSession.search`."""
+        :meth:`~edgeformer_runtime.search.session.WholeSearchSession.search`."""
         if not _is_plain(options):
             return None
         started = time.perf_counter()
@@ -205,7 +205,7 @@ class KernelSession(BundleSession):
 
     def batch_bytes(self, sentences: int, rows: int, source_length: int, length: int) -> int:
         """The size that the kernels report for the plan, and logits before and after they are processed; see
-        :meth:`~edgeformer_runtime.decoding.session.SizedSession.batch_bytes`."""
+        :meth:`~edgeformer_runtime.search.session.SizedSession.batch_bytes`."""
         found = self._opened().batch_bytes(sentences, rows, source_length, length)
         logits = 2 * rows * self.bundle.manifest.target_vocab_size * np.dtype(np.float32).itemsize
         return int(min(found, 2.0**62)) + logits

@@ -14,13 +14,13 @@ from typing import Self
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.graphs import check_graph
 from edgeformer_runtime.bundle.open import Bundle
-from edgeformer_runtime.decoding.options import check_count
-from edgeformer_runtime.decoding.session import IntArray
 from edgeformer_runtime.engines.base import BundleSession
 from edgeformer_runtime.engines.cpus import available_cpus, useful_threads
 from edgeformer_runtime.errors import BundleError, DeviceError, SessionError
 from edgeformer_runtime.limits import MAX_THREADS
 from edgeformer_runtime.precision import PRECISIONS
+from edgeformer_runtime.search.options import check_count
+from edgeformer_runtime.search.session import IntArray
 
 try:
     import onnxruntime as ort
@@ -124,17 +124,17 @@ class OnnxSession(BundleSession):
     @property
     def row_multiple(self) -> int:
         """2 for weights quantized in blocks, whose kernels compute two rows at a time; otherwise 1. See
-        :attr:`~edgeformer_runtime.decoding.session.StepSession.row_multiple`."""
+        :attr:`~edgeformer_runtime.search.session.StepSession.row_multiple`."""
         return max(PRECISIONS[name].row_multiple for name in self._manifest.precision.values())
 
     @property
     def best_tokens(self) -> OnnxBestTokens:
         """Finds the most probable extensions in one search; see
-        :attr:`~edgeformer_runtime.decoding.session.StepSession.best_tokens`."""
+        :attr:`~edgeformer_runtime.search.session.StepSession.best_tokens`."""
         return OnnxBestTokens(self._best_tokens)
 
     def start(self, source: IntArray, source_length: IntArray) -> OnnxState:
-        """Run the encoder; see :meth:`~edgeformer_runtime.decoding.session.StepSession.start`.
+        """Run the encoder; see :meth:`~edgeformer_runtime.search.session.StepSession.start`.
 
         Raises:
             ModelError: the engine fails.

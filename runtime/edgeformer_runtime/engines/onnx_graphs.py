@@ -11,10 +11,10 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edgeformer_runtime.bundle.plain_files import shortened
-from edgeformer_runtime.decoding.session import FloatArray
 from edgeformer_runtime.engines.graphs import INTEGER_PRODUCT
 from edgeformer_runtime.engines.state_tensors import StateTensors
 from edgeformer_runtime.errors import ModelError
+from edgeformer_runtime.search.session import FloatArray
 
 _MAX_MESSAGE = 1000
 

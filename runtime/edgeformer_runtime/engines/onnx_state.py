@@ -30,13 +30,13 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edgeformer_runtime import contract
-from edgeformer_runtime.decoding.session import FloatArray, IntArray
 from edgeformer_runtime.engines.onnx_graphs import Binding, EngineErrors, StepGraph
 from edgeformer_runtime.engines.state_tensors import StateTensors
+from edgeformer_runtime.search.session import FloatArray, IntArray
 
 
 class OnnxState:
-    """The state of one batch; see :class:`~edgeformer_runtime.decoding.session.AttentiveState`.
+    """The state of one batch; see :class:`~edgeformer_runtime.search.session.AttentiveState`.
 
     Args:
         tensors: the state's tensors.
@@ -81,7 +81,7 @@ class OnnxState:
 
     def step(self, token: IntArray) -> FloatArray:
         """Advance every row by one token, in place; see
-        :meth:`~edgeformer_runtime.decoding.session.DecoderState.step`.
+        :meth:`~edgeformer_runtime.search.session.DecoderState.step`.
 
         Raises:
             ModelError: the engine fails.
@@ -91,7 +91,7 @@ class OnnxState:
 
     def attend(self, token: IntArray) -> FloatArray:
         """Advance every row by one token, in place, and return attention weights; see
-        :meth:`~edgeformer_runtime.decoding.session.AttentiveState.attend`.
+        :meth:`~edgeformer_runtime.search.session.AttentiveState.attend`.
 
         Raises:
             BundleError: the model has no attention weights.
@@ -102,7 +102,7 @@ class OnnxState:
 
     def select(self, rows: IntArray, sentences: IntArray | None) -> None:
         """Reorder, repeat and drop rows, in place; see
-        :meth:`~edgeformer_runtime.decoding.session.DecoderState.select`."""
+        :meth:`~edgeformer_runtime.search.session.DecoderState.select`."""
         tensors, beams = self._tensors, self._tensors.beams
         tensors.select(rows, sentences)
         if tensors.beams != beams:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from edgeformer_runtime import contract
 from edgeformer_runtime.contract import StateTensor
-from edgeformer_runtime.decoding.session import IntArray
+from edgeformer_runtime.search.session import IntArray
 
 FIRST_CAPACITY = 32
 """Initial capacity of in-place caches, in positions; doubled whenever they are full."""
@@ -99,7 +99,7 @@ class StateTensors:
         self._arrays.pop(tensor.name, None)
 
     def select(self, rows: IntArray, sentences: IntArray | None) -> None:
-        """Reorder, repeat and drop rows; see :meth:`~edgeformer_runtime.decoding.session.DecoderState.select`."""
+        """Reorder, repeat and drop rows; see :meth:`~edgeformer_runtime.search.session.DecoderState.select`."""
         count = self.sentences if sentences is None else len(sentences)
         if len(rows) != count * self.beams:
             self._change_beams(rows, sentences)

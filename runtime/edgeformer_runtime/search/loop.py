@@ -1,0 +1,330 @@
+"""The decode loop: batches, steps, search. The same for every model family, engine and search."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cache
+from typing import cast
+
+import numpy as np
+from msgspec.structs import replace as replace_field
+
+from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.errors import OptionError
+from edgeformer_runtime.limits import GIB, MAX_DECODING_BYTES, MAX_WORKERS
+from edgeformer_runtime.search.alternatives import decode_alternatives
+from edgeformer_runtime.search.batching import pad
+from edgeformer_runtime.search.options import DecodeOptions, check_count
+from edgeformer_runtime.search.processors import build_processors, spread
+from edgeformer_runtime.search.requests import Request, Stop, make_requests, request_batches
+from edgeformer_runtime.search.search import BeamSearch, Done, GreedySearch, Hypothesis, Search
+from edgeformer_runtime.search.session import (
+    DecoderState,
+    FloatArray,
+    IntArray,
+    ListedState,
+    SearchSession,
+    SizedSession,
+    StepSession,
+    WholeSearchSession,
+    bound_steps,
+)
+
+
+@dataclass
+class Counters:
+    """Time and work counters of decoding. Calls add to the counters, so one object can cover several calls."""
+
+    sentences: int = 0
+    """Number of sentences decoded."""
+    batches: int = 0
+    """Number of batches decoded."""
+    steps: int = 0
+    """Number of decoder steps, regardless of their number of rows."""
+    row_steps: int = 0
+    """Number of rows, summed over all steps."""
+    tokens: int = 0
+    """Number of tokens in the best hypotheses, end tokens included."""
+    encoder_seconds: float = 0.0
+    """Wall-clock time in the encoder."""
+    decoder_seconds: float = 0.0
+    """Wall-clock time in the step decoder."""
+    first_token_seconds: float = 0.0
+    """Wall-clock time from the start of each batch to its first tokens, summed over batches."""
+    batch_seconds: float = 0.0
+    """Wall-clock time, summed over batches."""
+    total_seconds: float = 0.0
+    """Wall-clock time of whole calls; less than :attr:`batch_seconds` if several batches are decoded at a time."""
+    peak_state_bytes: int = 0
+    """Largest size of a decoder state, in bytes."""
+
+    @property
+    def host_seconds(self) -> float:
+        """Time that batches spend outside both graphs: search and copies."""
+        return self.batch_seconds - self.encoder_seconds - self.decoder_seconds
+
+    def add(self, other: Counters) -> None:
+        """Add the counts and times of another call, and keep the larger peak."""
+        mine, theirs = vars(self), vars(other)
+        peak = max(self.peak_state_bytes, other.peak_state_bytes)
+        mine.update({name: value + theirs[name] for name, value in mine.items()}, peak_state_bytes=peak)
+
+
+def decode(
+    session: StepSession,
+    sources: Sequence[Sequence[int]],
+    options: DecodeOptions,
+    counters: Counters | None = None,
+    *,
+    prefixes: Sequence[Sequence[int]] | None = None,
+    workers: int = 1,
+    stops: Sequence[Stop | None] | None = None,
+    done: Done | None = None,
+) -> list[list[Hypothesis]]:
+    """Decode sentences. Outputs are in the order of the sources and independent of batching.
+
+    Args:
+        session: the model.
+        sources: token ids of each sentence, end token included; at most ``session.max_source_length`` each.
+        options: how to search.
+        counters: counters to add times and counts to.
+        prefixes: token ids that each output begins with, without start token; they may differ in length and be empty.
+            They are part of the output and of its length, but their log-probability does not count in its score.
+        workers: number of batches decoded at a time, each in its own thread, sharing the weights; fewer if they do
+            not fit in memory together.
+        stops: what gives each sentence up before it is complete, asked before every step.
+        done: called with sentences that are complete before the others of their batch are; not with options that
+            choose among the results of a search.
+
+    Returns:
+        For each sentence, ``n_best`` hypotheses, best first; an empty list if it was given up.
+
+    Raises:
+        InputError: a prefix leaves no room for another token.
+        OptionError: an option is out of range.
+    """
+    check_count("workers", workers, 1, MAX_WORKERS)
+    counters = Counters() if counters is None else counters
+    started = time.perf_counter()
+    requests = make_requests(session, sources, prefixes, options, stops)
+
+    def decoded(
+        requests: Sequence[Request], options: DecodeOptions, done: Done | None = None
+    ) -> list[list[Hypothesis]]:
+        return _decode_requests(session, requests, options, counters, workers, done)
+
+    if options.return_alternatives:
+        results = decode_alternatives(decoded, requests, options, session.special)
+    elif options.is_sampling:
+        results = _grouped(decoded(requests, options), options.n_best)
+    else:
+        results = decoded(requests, options, done)
+    counters.sentences += len(sources)
+    counters.tokens += sum(len(best.ids) + best.finished for hypotheses in results for best in hypotheses[:1])
+    counters.total_seconds += time.perf_counter() - started
+    return results
+
+
+def _grouped(samples: Sequence[list[Hypothesis]], count: int) -> list[list[Hypothesis]]:
+    """The samples of each sentence, best first; an empty list if one of them was given up."""
+    groups = [samples[start : start + count] for start in range(0, len(samples), count)]
+    return [
+        sorted((sample for (sample,) in group), key=lambda sample: sample.score or 0.0, reverse=True)
+        if all(group)
+        else []
+        for group in groups
+    ]
+
+
+def _decode_requests(
+    session: StepSession,
+    requests: Sequence[Request],
+    options: DecodeOptions,
+    counters: Counters,
+    workers: int,
+    done: Done | None,
+) -> list[list[Hypothesis]]:
+    """Decode requests in batches, several at a time."""
+    batches, workers = _fitting(session, requests, list(request_batches(session, requests, options)), options, workers)
+
+    def decoded(batch: list[int]) -> tuple[dict[int, list[Hypothesis]], Counters]:
+        spent = Counters()
+        given_up = _stopped(requests, batch)
+        batch = [index for index in batch if index not in given_up]
+        done_here = None if done is None else lambda index, found: done(batch[index], found)
+        chosen = [requests[index] for index in batch]
+        hypotheses = _decode_batch(session, chosen, options, spent, done_here) if batch else []
+        return dict(zip(batch, hypotheses, strict=True)), spent
+
+    results: list[list[Hypothesis]] = [[] for _ in requests]
+    with ThreadPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
+        for hypotheses, spent in map(decoded, batches) if pool is None else pool.map(decoded, batches):
+            counters.add(spent)
+            for index, of_sentence in hypotheses.items():
+                results[index] = of_sentence
+    return results
+
+
+def _stopped(requests: Sequence[Request], indices: Collection[int]) -> list[int]:
+    """Those of some requests that have to be given up. Requests may share what gives them up, which is asked once."""
+    stops = {requests[index].stop for index in indices} - {None}
+    stops = {stop for stop in stops if stop is not None and stop.is_set()}
+    return [index for index in indices if requests[index].stop in stops] if stops else []
+
+
+def _fitting(
+    session: StepSession, requests: Sequence[Request], batches: list[list[int]], options: DecodeOptions, workers: int
+) -> tuple[list[list[int]], int]:
+    """Divide batches until each fits in memory even if every translation is as long as allowed, and reduce the number
+    of those that are decoded at a time to what fits together.
+
+    Raises:
+        OptionError: a sentence alone needs more than :data:`~edgeformer_runtime.limits.MAX_DECODING_BYTES`.
+    """
+    if not _has(type(session), SizedSession):
+        return batches, min(workers, len(batches))
+    sized = cast(SizedSession, session)
+    multiple = session.row_multiple if options.beam_size > 1 else 1
+    beams = -(-options.beam_size // multiple) * multiple
+
+    fitting, largest = [], 1
+    while batches:
+        batch = batches.pop()
+        longest = len(requests[batch[0]].source)  # each begins with its longest sentence
+        steps = _most_steps(session, [requests[index] for index in batch])
+        needed = sized.batch_bytes(len(batch), len(batch) * beams, longest, steps)
+        if needed <= MAX_DECODING_BYTES:
+            fitting.append(batch)
+            largest = max(largest, needed)
+        elif len(batch) > 1:
+            half = len(batch) // 2
+            batches += [batch[:half], batch[half:]]
+        else:
+            raise OptionError(
+                f"`beam_size` {options.beam_size} may need {needed / GIB:,.1f} GiB for state and logits, more than the "
+                f"limit of {MAX_DECODING_BYTES // GIB} GiB; reduce `beam_size` or `max_length`."
+            )
+    return fitting[::-1], min(workers, len(fitting), MAX_DECODING_BYTES // largest)
+
+
+def _decode_batch(
+    session: StepSession,
+    requests: Sequence[Request],
+    options: DecodeOptions,
+    counters: Counters,
+    done: Done | None,
+) -> list[list[Hypothesis]]:
+    if _has(type(session), WholeSearchSession):
+        found = cast(WholeSearchSession, session).search(requests, options, counters, done)
+        if found is not None:
+            return found
+    live = set(range(len(requests)))
+    for search in search_steps(session, requests, options, counters):
+        if done is not None:
+            ended = live.difference(search.sentence.tolist())
+            for index in ended:
+                if hypotheses := search.hypotheses(index):  # none if it was given up
+                    done(index, hypotheses)
+            live -= ended
+    return search.finish()
+
+
+def search_steps(
+    session: StepSession, requests: Sequence[Request], options: DecodeOptions, counters: Counters
+) -> Iterator[Search]:
+    """Decode one batch step by step.
+
+    Args:
+        session: the model.
+        requests: at least one; the prefixes have the same length.
+        options: how to search.
+        counters: counters to add times and counts to.
+
+    Yields:
+        The search after each of its steps, always the same object; at least once.
+    """
+    clock = time.perf_counter
+    begin = clock()
+    state, listing, special = _start(session, requests)
+    processors = build_processors(options, special)
+    search = _search(session, requests, options, special)
+    if len(search.token) > len(requests):  # the search starts with several rows per sentence
+        state.select(np.arange(len(requests)).repeat(len(search.token) // len(requests)), None)
+    counters.encoder_seconds += clock() - begin
+    counters.batches += 1
+
+    def step(token: IntArray) -> FloatArray:
+        step_begin = clock()
+        logits = state.step(token)
+        counters.decoder_seconds += clock() - step_begin
+        counters.steps += 1
+        counters.row_steps += len(logits)
+        return logits
+
+    for token in search.before:
+        if len(_stopped(requests, range(len(requests)))) == len(requests):
+            search.drop(range(len(requests)))
+            yield search
+            break
+        step(token)
+    is_first, may_stop = True, any(request.stop is not None for request in requests)
+    while not search.is_finished:
+        logits, listed = step(search.token), None if listing is None else listing.listed
+        if listing is not None and listed is not None and processors:
+            logits, listed = spread(logits, listed, listing.vocab_size), None
+        for process in processors:
+            process(search, logits)
+        advance = search.advance(logits, listed)
+        if is_first:
+            counters.first_token_seconds += clock() - begin
+            is_first = False
+        if may_stop and (given_up := _stopped(requests, set(search.sentence.tolist()))):
+            advance = advance.then(search.drop(given_up))
+        is_finished = search.is_finished
+        if is_finished or advance.sentences is not None:  # a state is largest before sentences are dropped
+            counters.peak_state_bytes = max(counters.peak_state_bytes, state.nbytes)
+        if advance.rows is not None and not is_finished:
+            state.select(advance.rows, advance.sentences)
+        yield search
+    counters.batch_seconds += clock() - begin
+
+
+def _search(
+    session: StepSession, requests: Sequence[Request], options: DecodeOptions, special: SpecialTokens
+) -> Search:
+    if options.beam_size == 1:
+        return GreedySearch(requests, options, special)
+    best, multiple = session.best_tokens, session.row_multiple
+    return BeamSearch(requests, options, special, best, row_multiple=multiple)
+
+
+def _start(session: StepSession, requests: Sequence[Request]) -> tuple[DecoderState, ListedState | None, SpecialTokens]:
+    """Run the encoder.
+
+    Returns:
+        The state; the same state if its logits are of listed tokens, which exclude those never generated; and the
+        special tokens that the search has to take care of.
+    """
+    special = session.special
+    sources, steps = pad([request.source for request in requests], special.pad), _most_steps(session, requests)
+    listing = cast(SearchSession, session).start_search(*sources) if _has(type(session), SearchSession) else None
+    state = session.start(*sources) if listing is None else listing
+    bound_steps(state, steps)
+    if listing is None or listing.listed is None:
+        return state, None, special
+    return listing, listing, replace_field(special, suppress=(), forbid=())
+
+
+def _most_steps(session: StepSession, requests: Sequence[Request]) -> int:
+    """Number of steps of a search whose outputs are as long as allowed, those of what they begin with included."""
+    return len(session.special.prefix) + max(request.limit for request in requests)
+
+
+@cache
+def _has(session: type, protocol: type) -> bool:
+    """Whether a type has the methods of a protocol; checked once, since checks of protocols are slow."""
+    return issubclass(session, protocol)

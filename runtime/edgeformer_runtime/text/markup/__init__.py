@@ -1,5 +1,0 @@
-"""HTML as blocks of text with tags."""
-
-from edgeformer_runtime.text.markup.html import html_parts, readable
-
-__all__ = ["html_parts", "readable"]

@@ -1,1 +1,0 @@
-"""Models by name and language pair, opened on demand."""

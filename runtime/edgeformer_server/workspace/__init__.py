@@ -1,0 +1,1 @@
+"""The models that a server has open, and what they translate."""
