@@ -20,20 +20,15 @@ from tests.test_architecture import MODULES, ROOT, TREES, imports_of
 TRAINING = {"torch", "onnx", "onnxscript", "onnx_ir", "onnxsim", "babel", "lightning_fabric", "sacrebleu"}
 SERVER = {"h11", "markdown_it", "starlette", "uvicorn", "prometheus_client"}
 OPTIONAL = {
-    "engines/kernels.py": {"edgeformer_kernels"},
-    "distributed/ray_workers.py": {"ray"},
-    "tokenizer/sentencepiece.py": {"sentencepiece"},
-    "text/segmentation.py": {"sentencex"},
-    "text/documents/fields.py": {"lxml"},
-    "text/documents/markdown.py": {"markdown_it"},
-    "text/documents/marked.py": {"lxml"},
-    "text/documents/open_document.py": {"lxml"},
-    "text/documents/packages.py": {"lxml"},
-    "text/documents/ranges.py": {"lxml"},
-    "text/documents/word.py": {"lxml"},
-    "text/languages.py": {"py3langid"},
+    "edgeformer_runtime/engines/kernels.py": {"edgeformer_kernels"},
+    "edgeformer_runtime/tokenizers/sentencepiece.py": {"sentencepiece"},
+    "edgeformer_text/distributed/ray_workers.py": {"ray"},
+    "edgeformer_text/documents": {"lxml", "markdown_it"},
+    "edgeformer_text/languages.py": {"py3langid"},
+    "edgeformer_text/segmentation.py": {"sentencex"},
+    "edgeformer_server": SERVER,
 }
-"""Libraries of extras, and the only modules that import them."""
+"""Libraries of extras, by the only folder or module that imports them."""
 RUN_COMMAND = """
 import json, sys
 from edgeformer.cli import main
@@ -129,14 +124,14 @@ def imports_below(folder: Path) -> Iterator[tuple[Path, set[tuple[str, bool]]]]:
 def test_the_runtime_imports_its_four_libraries_only() -> None:
     """And more for its commands, one each for signatures, names and languages, and those of extras, in the modules that
     need them. What only type checkers import need not be installed."""
-    root = ROOT / "runtime" / "edgeformer_runtime"
-    allowed = {"numpy", "onnxruntime", "tokenizers", "msgspec", "edgeformer_runtime", *sys.stdlib_module_names}
-    for path, imported in imports_below(root):
-        later = {"typing_extensions", "cryptography", "langcodes", "platformdirs"}
+    root = ROOT / "runtime"
+    floors = {"edgeformer_runtime", "edgeformer_text", "edgeformer_server"}
+    allowed = {"numpy", "onnxruntime", "tokenizers", "msgspec", *floors, *sys.stdlib_module_names}
+    later = {"typing_extensions", "cryptography", "langcodes", "platformdirs"}
+    for path, imported in [entry for floor in sorted(floors) for entry in imports_below(root / floor)]:
         names = {name for name, at_once in imported if at_once or name not in later}
-        commands = {"click", "rich"} if path.is_relative_to(root / "cli") else set()
-        optional = OPTIONAL.get(path.relative_to(root).as_posix(), set())
-        optional |= SERVER if path.is_relative_to(root / "serve") else set()
+        commands = {"click", "rich"} if re.search(r"/cli(/|\.py$)", path.as_posix()) else set()
+        optional = {name for place, names in OPTIONAL.items() if path.is_relative_to(root / place) for name in names}
         assert not names - allowed - commands - optional, path
 
 

@@ -19,7 +19,7 @@ from edgeformer_server.workspace.workspace import Workspace
 from tests.commands import error, run
 from tests.server.test_workspace import bundle_between
 
-OTHER_PATHS = {("export", "run"), ("models", "folders")}
+OTHER_PATHS = {("distill", "source"), ("export", "run"), ("models", "folders")}
 """Arguments of commands that are paths, but not of bundles."""
 
 
