@@ -7,6 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.committed import small_bundle as small_bundle
+from tests.committed import small_bundle_int4 as small_bundle_int4
+from tests.committed import small_bundle_int8 as small_bundle_int8
+from tests.committed import small_bundles as small_bundles
+from tests.committed import translator as translator
 from tests.server.http import Client, serving
 from tests.server.test_workspace import bundle_between
 
