@@ -32,17 +32,17 @@ class CorpusEntry:
 
     name: str
     """The value of ``data.corpus`` in a recipe."""
-    description: str
+    description: str = ""
     """One line for humans."""
-    source_language: str
+    source_language: str = ""
     """BCP 47 tag."""
-    target_language: str
+    target_language: str = ""
     """BCP 47 tag."""
-    license: str
+    license: str = ""
     """License as the corpus states it."""
-    pairs: int
+    pairs: int = 0
     """Number of sentence pairs before filtering, over all parts."""
-    origin: str
+    origin: str = ""
     """Address for humans, or how the corpus is generated."""
     train: tuple[PinnedFile, ...] = ()
     """Two aligned files or one tab-separated file; empty for a generated corpus."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from edgeformer.errors import ConfigError
-from edgeformer.model.base import EncoderDecoder, State
+from edgeformer.model.base import EncoderDecoder, State, empty_caches
 from edgeformer.traceback_summary import describe
 from edgeformer_runtime import contract
 from edgeformer_runtime.contract import PAST_AXIS, ROWS, SENTENCES, SOURCE_AXIS, StateTensor, state_problems
@@ -244,11 +244,9 @@ class _Check:
         encoded = self.call(f"`encode`{label}", self.model.encode, source, length)
         from_encoder = [tensor for tensor in self.table if tensor.from_encoder]
         state = dict(self.state(f"`encode`{label}", encoded, from_encoder, {**sizes, ROWS: len(source)}))
+        state |= empty_caches(self.table, len(target), self.device)
         for tensor in self.table:
-            if tensor.kind == "cache":
-                dtype = getattr(torch, tensor.dtype)
-                state[tensor.name] = torch.zeros(tensor.shape(sizes), dtype=dtype, device=self.device)
-            elif tensor.axes[0] == ROWS:
+            if tensor.kind != "cache" and tensor.axes[0] == ROWS:
                 state[tensor.name] = state[tensor.name].repeat_interleave(beams, 0)
         logits = torch.empty((*target.shape, self.model.target_vocab_size), device=self.device)
         weights = []

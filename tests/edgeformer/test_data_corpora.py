@@ -18,8 +18,7 @@ import pytest
 from edgeformer.config import DataConfig
 from edgeformer.data import corpora, download
 from edgeformer.data.catalog import CORPORA, CorpusEntry, PinnedFile
-from edgeformer.data.corpora import load_corpus
-from edgeformer.data.prepare import ensure_writable, write_corpus
+from edgeformer.data.corpora import ensure_writable, load_corpus, write_corpus
 from edgeformer.errors import ConfigError, DataError
 from edgeformer_runtime.files import can_be_replaced, staged_folder, write_atomically
 from tests.model_server import Server, serving

@@ -25,8 +25,7 @@ from hypothesis import strategies as st
 from edgeformer.config import DataConfig, Recipe, TokenizerConfig, recipe_from_tree
 from edgeformer.data import filters, vocabulary
 from edgeformer.data.batches import BatchStream, EncodedPairs
-from edgeformer.data.corpora import ParallelCorpus, load_corpus
-from edgeformer.data.prepare import write_corpus
+from edgeformer.data.corpora import ParallelCorpus, load_corpus, write_corpus
 from edgeformer.data.text import Pair, TextPairs
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import DataError

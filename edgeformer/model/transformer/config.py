@@ -1,4 +1,4 @@
-"""Configuration of the families ``transformer`` and ``ssru``; does not import torch. Presets are in ``presets.toml``."""
+"""Configuration of the families ``transformer`` and ``ssru``, whose presets are in ``presets.toml``; needs no torch."""
 
 from __future__ import annotations
 
