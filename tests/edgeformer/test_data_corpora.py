@@ -319,14 +319,6 @@ def test_several_corpora(several: Path) -> None:
     assert (loaded.source_language, loaded.target_language) == ("en", "fr")
 
 
-def test_a_corpus_that_is_listed_twice_counts_twice(several: Path) -> None:
-    once, twice = (
-        load_corpus(DataConfig(corpus=names, valid_size=5, test_size=5), several) for names in (("a",), ("a", "a"))
-    )
-    assert list(twice.train) == list(once.train) * 2
-    assert twice.provenance.name == once.provenance.name == "a"
-
-
 def test_a_folder_beside_named_corpora(several: Path) -> None:
     config = DataConfig(corpus="a", valid_size=5, test_size=5)
     prepared = load_corpus(config, several)

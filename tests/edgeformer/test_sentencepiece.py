@@ -178,17 +178,6 @@ def test_each_token_stands_for_its_part_of_the_text(name: str, text: str) -> Non
     assert [part.strip() for part in parts] == [text[start:end].strip() for start, end in spans]
 
 
-@pytest.mark.parametrize("name", ["unigram-casefold-bytes", "bpe-identity-bytes-symbols", "unigram", "bpe"])
-def test_tokens_after_unknown_characters_keep_their_place(name: str) -> None:
-    tokenizer, text = pair(name)[1], "an \U0001f600an\U0001f600 \u4e2d\u6587a \U0001f600 an"
-    assert "".join(tokenizer.pieces(text)) == f" {text}"
-    assert tokenizer.spans(text)[-1][1] == len(text)
-    last = tokenizer.encode_batch(["an"])[0][-1]
-    start, end = tokenizer.spans(text)[-1]
-    assert tokenizer.encode(text)[-1] == last
-    assert text[start:end].strip() == tokenizer.tokens([last])[0].strip("\u2581")
-
-
 @pytest.mark.parametrize("name", ["unigram", "bpe"])
 def test_words_of_the_source_replace_unknown_tokens(name: str) -> None:
     tokenizer = pair(name)[1]

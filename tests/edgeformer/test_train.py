@@ -6,7 +6,6 @@ import csv
 import io
 import math
 import os
-import random
 import re
 import shutil
 import signal
@@ -14,60 +13,30 @@ from collections.abc import Callable
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import msgspec
 import pytest
 import torch
 from rich.console import Console
 from torch import Tensor
-from torch.nn import functional as F
 
-from edgeformer.config import Recipe, recipe_from_tree
-from edgeformer.data.batches import NO_LABEL, BatchStream, EncodedPairs
-from edgeformer.data.corpora import load_corpus
+from edgeformer.data.batches import BatchStream
 from edgeformer.errors import CheckpointError, ConfigError, DataError, TrainingError
 from edgeformer.model.transformer.model import Transformer
 from edgeformer.run.folder import Run
 from edgeformer.run.info import Validation
-from edgeformer.run.weights import load_weights
 from edgeformer.train.loss import Objective
 from edgeformer.train.stopping import Interruption, TrainingLimit
 from edgeformer.train.trainer import Trainer, train
 from edgeformer.train.validation import Validator
 from edgeformer_runtime.files import locked_folder
 from tests.commands import two_processes
+from tests.edgeformer.trainings import recipe, write_letters
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Letters to the same letters backwards."""
-    chance = random.Random(0)
-    path = tmp_path_factory.mktemp("corpus") / "letters.tsv"
-    sources = [" ".join(chance.choices("abcdefgh", k=chance.randint(1, 9))) for _ in range(400)]
-    path.write_text("".join(f"{source}\t{source[::-1]}\n" for source in sources), encoding="utf-8")
-    return path
-
-
-def recipe(corpus: Path, model: dict[str, Any] | None = None, **train_fields: Any) -> Recipe:
-    """A small Transformer with dropout, validated every 3 updates."""
-    size = {"d_model": 16, "d_ff": 32, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.1}
-    defaults = {
-        "max_steps": 6,
-        "batch_tokens": 128,
-        "warmup_steps": 4,
-        "validate_every": 3,
-        "validate_sentences": 5,
-        "average": 2,
-        "threads": 1,
-    }
-    tree = {
-        "model": {"family": "transformer", "tied_embeddings": "all", **size, **(model or {})},
-        "tokenizer": {"kind": "word", "vocab_size": 40},
-        "data": {"train": [str(corpus)], "valid_size": 20, "test_size": 20},
-        "train": {**defaults, **train_fields},
-    }
-    return recipe_from_tree(tree, "test")
+    return write_letters(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="module")
@@ -203,44 +172,10 @@ def test_run_folder_holds_what_later_stages_need(corpus: Path, tmp_path: Path) -
     assert info.filters.summary() in output.getvalue()
 
 
-def test_accumulated_batches_weigh_every_token_the_same(corpus: Path, tmp_path: Path) -> None:
-    """The gradient of an update is that of the loss per true token over all its batches."""
-    settings: dict[str, Any] = {"max_steps": 1, "validate_every": 1, "accumulate": 4, "clip_norm": 0.0}
-    run = train(recipe(corpus, {"dropout": 0.0}, **settings), tmp_path / "run").run
-    moments = resume_state(run.path)["optimizer"]["state"].values()
-
-    torch.manual_seed(run.recipe.train.seed)
-    model = run.build_model()
-    pairs = EncodedPairs.encode(
-        load_corpus(run.recipe.data).train,
-        run.source_tokenizer,
-        run.target_tokenizer,
-        max_source_length=model.max_source_length,
-        max_target_length=model.max_target_length,
-        special=run.special,
-        folder=tmp_path,
-    )
-    stream = BatchStream(pairs, batch_tokens=128, seed=run.recipe.train.seed, accumulate=4)
-    tokens = 0
-    for index in range(4):
-        batch = stream.batch(index)
-        source, length, target, labels = map(
-            torch.from_numpy, (batch.source, batch.source_length, batch.target, batch.labels)
-        )
-        logits = model(source, length, target).transpose(1, 2)
-        loss = F.cross_entropy(logits, labels, ignore_index=NO_LABEL, label_smoothing=0.1, reduction="sum")
-        torch.autograd.backward(loss)
-        tokens += int((labels != NO_LABEL).sum())
-    parameters = sorted(model.parameters(), key=lambda parameter: parameter.ndim <= 1)  # matrices come first
-    for parameter, moment in zip(parameters, moments, strict=True):
-        assert parameter.grad is not None
-        torch.testing.assert_close(moment["exp_avg"], 0.1 * parameter.grad / tokens, atol=1e-6, rtol=1e-4)
-
-
 @pytest.mark.slow
 def test_two_processes_equal_two_accumulated_batches(corpus: Path, tmp_path: Path) -> None:
     """Both make the same updates, up to the order of sums."""
-    fields: dict[str, Any] = {"model": {"dropout": 0.0}, "max_steps": 6}
+    fields: dict[str, Any] = {"model": {"dropout": 0.0}}
     train(recipe(corpus, accumulate=2, **fields), tmp_path / "alone")
     (tmp_path / "recipe.json").write_bytes(msgspec.json.encode(recipe(corpus, **fields)))
     edgeformer = ("-c", "from edgeformer.cli import main; main()", "train")
@@ -290,17 +225,6 @@ def test_an_average_worse_than_its_best_checkpoint_is_not_used(
     assert result.run.info.averaged_steps == (3,)
     weights = (result.run.checkpoints / "step-00000003.safetensors").read_bytes()
     assert result.run.model_path.read_bytes() == weights
-
-
-def test_the_last_checkpoints_are_averaged_although_earlier_ones_are_better(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with_losses(monkeypatch, [1.0, 3.0, 2.0])
-    run = train(recipe(corpus, max_steps=9, average_of="last"), tmp_path / "run").run
-    assert run.info.averaged_steps == (6, 9)
-    one, other = (load_weights(run.build_model(), path).state_dict() for path in run.checkpoints.glob("step-*"))
-    for name, tensor in run.load_model().state_dict().items():
-        torch.testing.assert_close(tensor, (one[name] + other[name]) / 2)
 
 
 def test_max_minutes_counts_earlier_sessions(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -527,17 +451,6 @@ def test_resume_refuses_other_text(corpus: Path, tmp_path: Path) -> None:
         train(recipe(copy, max_steps=9, validate_every=1), tmp_path / "run", resume=True)
 
 
-def test_resume_of_a_run_that_made_no_step_begins_it(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(EncodedPairs, "encode", mock.Mock(side_effect=KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            train(recipe(corpus), tmp_path / "run")
-    result = train(None, tmp_path / "run", resume=True)
-    assert (result.steps, result.run.info.status, len(result.run.sample)) == (6, "finished", 306)
-
-
 def test_a_run_is_trained_by_one_process_at_a_time(corpus: Path, six: Run) -> None:
     before = {path: path.read_bytes() for path in six.path.rglob("*") if path.is_file()}
     with locked_folder(six.path), pytest.raises(ConfigError, match="is being used by another process"):
@@ -578,14 +491,3 @@ def test_what_cannot_begin_says_so(corpus: Path, tmp_path: Path) -> None:
         train(None, tmp_path / "run")
     with pytest.raises(DataError, match="None of"):
         train(recipe(corpus, {"max_source_length": 1, "max_target_length": 1}), tmp_path / "run")
-
-
-def test_two_vocabularies_and_bf16(corpus: Path, tmp_path: Path) -> None:
-    config = recipe(corpus, {"tied_embeddings": "none"}, precision="bf16", max_steps=3)
-    config = msgspec.structs.replace(config, tokenizer=msgspec.structs.replace(config.tokenizer, shared=False))
-    run = train(config, tmp_path / "run").run
-    assert {tensor.dtype for tensor in run.load_model().state_dict().values()} == {torch.float32}
-    assert sorted(path.name for path in run.path.glob("*tokenizer.json")) == [
-        "source.tokenizer.json",
-        "target.tokenizer.json",
-    ]
