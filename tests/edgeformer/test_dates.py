@@ -64,6 +64,10 @@ def test_known_translations(source: str, target: str) -> None:
     assert dict(corpus())[source] == target
 
 
+def test_years_have_four_digits() -> None:
+    assert not [source for source, _ in corpus() if source.count("/") == 2 and len(source.rpartition("/")[2]) != 4]
+
+
 @pytest.mark.slow
 def test_independent_of_hash_seed() -> None:
     code = (

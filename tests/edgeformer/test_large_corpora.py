@@ -36,7 +36,7 @@ from edgeformer.train.stopping import Interruption
 from edgeformer.train.trainer import Trainer, train
 from edgeformer_runtime.cli import text_input
 from edgeformer_runtime.tokenizers import Tokenizer, special_tokens
-from tests.amounts import examples
+from tests.amounts import combinations, examples
 from tests.edgeformer.trainings import recipe
 
 BYTES_PER_PAIR = 100
@@ -221,11 +221,7 @@ def test_ids_are_kept_until_training_has_finished(stopped: Run) -> None:
     assert not stopped.encoded.exists()
 
 
-FILES = ["index.json", "train/ids", "valid/kept"]
-
-
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("harm", ["missing", "short", "other"])
+@combinations(name=["index.json", "train/ids", "valid/kept"], harm=["missing", "short", "other"])
 def test_damaged_ids_are_made_again(stopped: Run, name: str, harm: str) -> None:
     corpus, model, expected = load_corpus(stopped.recipe.data), stopped.build_model(), ids_of(stopped)
     path = stopped.encoded / name

@@ -155,6 +155,7 @@ def test_small_vocabularies_and_short_limits(limit: int) -> None:
     assert {inputs[2].shape[1] for inputs in seen} == {min(4, limit), limit}
 
 
+@pytest.mark.slow
 def test_late_positions_are_checked_where_time_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     section = VARIANTS["post_norm"]

@@ -9,10 +9,12 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -25,6 +27,7 @@ from edgeformer.errors import CheckpointError, ConfigError, DataError, TrainingE
 from edgeformer.model.transformer.model import Transformer
 from edgeformer.run.folder import Run
 from edgeformer.run.info import Validation
+from edgeformer.run.weights import load_weights
 from edgeformer.train.loss import Objective
 from edgeformer.train.stopping import Interruption, TrainingLimit
 from edgeformer.train.trainer import Trainer, train
@@ -72,18 +75,29 @@ def assert_same_training(one: Path, other: Path) -> None:
     assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
 
 
-def test_resumed_training_equals_uninterrupted_training(corpus: Path, tmp_path: Path) -> None:
-    straight = train(recipe(corpus), tmp_path / "straight")
+@contextmanager
+def terminated_at(number: int) -> Iterator[None]:
+    """Send SIGTERM while a batch, counted from 0, is made."""
+    batch = BatchStream.batch
+
+    def interrupted_batch(self: BatchStream, index: int) -> Any:
+        if index == number:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return batch(self, index)
+
+    with mock.patch.object(BatchStream, "batch", interrupted_batch):
+        yield
+
+
+def test_resumed_training_equals_uninterrupted_training(corpus: Path, trained: Path, tmp_path: Path) -> None:
     run = train(recipe(corpus, max_steps=3), tmp_path / "resumed").run
     with (run.path / "metrics.csv").open("a") as file:
         file.write("5,1,,,,,9.9,,,\n7,")  # rows of lost updates
     stale = run.checkpoints / ".step-00000003.safetensors.0123456789abcdef.tmp"
     stale.touch()  # as of a process that was killed
     resumed = train(recipe(corpus), run.path, resume=True)
-    assert straight.steps == resumed.steps == 6
-    assert straight.finished
-    assert resumed.finished
-    assert_same_training(tmp_path / "straight", tmp_path / "resumed")
+    assert (resumed.steps, resumed.finished) == (6, True)
+    assert_same_training(trained, tmp_path / "resumed")
     assert not stale.exists()
     rows = (run.path / "metrics.csv").read_text().splitlines()
     assert [row.split(",")[0] for row in rows if row.split(",")[6]] == ["step", "3", "6"]
@@ -115,20 +129,10 @@ def test_a_model_that_breaks_the_contract_is_not_trained(
     assert Run.open(six.path).info.steps == 6
 
 
-def test_signal_saves_between_validations_and_resume_goes_on(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    batch = BatchStream.batch
-
-    def interrupted_batch(self: BatchStream, index: int) -> Any:
-        if index == 9:  # the second of the two batches of update 5
-            os.kill(os.getpid(), signal.SIGTERM)
-        return batch(self, index)
-
+def test_signal_saves_between_validations_and_resume_goes_on(corpus: Path, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"max_steps": 8, "accumulate": 2}
     train(recipe(corpus, **settings), tmp_path / "straight")
-    with monkeypatch.context() as patch:
-        patch.setattr(BatchStream, "batch", interrupted_batch)
+    with terminated_at(9):  # the second of the two batches of update 5
         result = train(recipe(corpus, **settings), tmp_path / "resumed")
     assert not result.finished
     assert result.stopped_by == Interruption(signal.SIGTERM)
@@ -191,20 +195,14 @@ def test_two_processes_equal_two_accumulated_batches(corpus: Path, tmp_path: Pat
     assert Run.open(tmp_path / "two").info.steps == resume_state(tmp_path / "two")["progress"]["step"] == 9
 
 
-class FixedLosses:
-    """A validator that reports given losses."""
+def with_losses(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> None:
+    """Let validations after updates 3, 6, … report given losses."""
 
-    def __init__(self, losses: list[float]) -> None:
-        self.losses = losses
-
-    def __call__(self, _validator: Any, _model: Any, *, step: int, minutes: float) -> Validation:
-        loss = self.losses[min(step // 3, len(self.losses)) - 1]
+    def validate(_validator: Validator, _model: Any, *, step: int, minutes: float) -> Validation:
+        loss = losses[min(step // 3, len(losses)) - 1]
         return Validation(step=step, loss=loss, perplexity=1, bleu=0, exact_match=0, sentences=0, minutes=minutes)
 
-
-def with_losses(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> None:
-    fixed = FixedLosses(losses)
-    monkeypatch.setattr(Validator, "__call__", lambda self, model, **fields: fixed(self, model, **fields))
+    monkeypatch.setattr(Validator, "__call__", validate)
 
 
 def test_patience_stops_and_the_best_checkpoints_are_kept(
@@ -227,15 +225,25 @@ def test_an_average_worse_than_its_best_checkpoint_is_not_used(
     assert result.run.model_path.read_bytes() == weights
 
 
+def test_the_last_checkpoints_are_averaged_although_earlier_ones_are_better(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_losses(monkeypatch, [1.0, 3.0, 2.0])
+    run = train(recipe(corpus, max_steps=9, average_of="last"), tmp_path / "run").run
+    assert run.info.averaged_steps == (6, 9)
+    one, other = (load_weights(run.build_model(), path).state_dict() for path in run.checkpoints.glob("step-*"))
+    for name, tensor in run.load_model().state_dict().items():
+        torch.testing.assert_close(tensor, (one[name] + other[name]) / 2)
+
+
+def with_clock(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let the clock advance by some seconds whenever it is read."""
+    readings = count(1)
+    monkeypatch.setattr("time.monotonic", lambda: seconds * next(readings))
+
+
 def test_max_minutes_counts_earlier_sessions(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-
-    def clock() -> float:
-        nonlocal now
-        now += 1.0
-        return now
-
-    monkeypatch.setattr("time.monotonic", clock)
+    with_clock(monkeypatch, 1.0)
     first = train(recipe(corpus, max_steps=1000, max_minutes=0.5), tmp_path / "run")
     assert first.stopped_by == TrainingLimit("max_minutes", 0.5)
     assert 0 < first.steps < 30
@@ -252,17 +260,11 @@ def learning_rates(run: Path) -> list[float]:
         return [float(row["learning_rate"]) for row in csv.DictReader(file) if row["learning_rate"]]
 
 
+@pytest.mark.slow
 def test_warm_up_and_cool_down_fit_into_the_minutes_also_when_resumed(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = 0.0
-
-    def clock() -> float:
-        nonlocal now
-        now += 0.1
-        return now
-
-    monkeypatch.setattr("time.monotonic", clock)
+    with_clock(monkeypatch, 0.1)
     monkeypatch.setattr("edgeformer.train.trainer.LOG_SECONDS", -math.inf)  # after every update
     output = io.StringIO()
     limits: dict[str, Any] = {
@@ -272,15 +274,7 @@ def test_warm_up_and_cool_down_fit_into_the_minutes_also_when_resumed(
         "cooldown_steps": 40_000,
     }
     settings = recipe(corpus, **limits, validate_every=40)
-    batch = BatchStream.batch
-
-    def interrupted_batch(self: BatchStream, index: int) -> Any:
-        if index == 50:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return batch(self, index)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(BatchStream, "batch", interrupted_batch)
+    with terminated_at(50):
         first = train(settings, tmp_path / "run", console=Console(file=output, width=200))
     assert "ends after 100,000 updates or 1 min, whichever comes first: 20.0% of it is warm-up" in output.getvalue()
     assert not first.finished
@@ -308,7 +302,7 @@ def test_a_plan_that_cannot_work_and_a_vocabulary_that_is_not_filled_are_said_fi
     assert f"The corpus fills only {run.info.source_vocab_size:,} of the 20,000 entries of the" in before
 
 
-@pytest.mark.parametrize(("rate", "warned"), [(1e-9, ["30", "45"]), (1e-2, [])])
+@pytest.mark.parametrize(("rate", "warned"), [(1e-9, ["30", "45"]), pytest.param(1e-2, [], marks=pytest.mark.slow)])
 def test_a_model_that_learns_nothing_is_reported_as_soon_as_the_warm_up_is_over(
     corpus: Path, tmp_path: Path, rate: float, warned: list[str]
 ) -> None:
@@ -335,7 +329,9 @@ def test_a_warm_up_by_default_stays_when_a_run_is_resumed_with_other_limits(corp
     assert learning_rates(run.path)[-1] == pytest.approx(1e-3 * (2 / 24) ** 0.5, rel=1e-4)
 
 
-@pytest.mark.parametrize(("precision", "has_bf16"), [("fp32", True), ("bf16", True), ("bf16", False)])
+@pytest.mark.parametrize(
+    ("precision", "has_bf16"), [("fp32", True), ("bf16", True), pytest.param("bf16", False, marks=pytest.mark.slow)]
+)
 def test_training_validation_and_final_model_compute_alike(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, has_bf16: bool
 ) -> None:

@@ -85,6 +85,7 @@ def test_the_picture_shows_loss_bleu_and_learning_rate(tmp_path: Path) -> None:
     assert np.max(rate.lines[0].get_ydata()) == 1e-3
 
 
+@pytest.mark.slow
 def test_the_picture_follows_the_metrics(tmp_path: Path) -> None:
     write_metrics(tmp_path, 20)
     picture = draw_training(tmp_path)

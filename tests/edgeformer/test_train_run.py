@@ -20,6 +20,7 @@ from edgeformer.run.info import RunInfo, Validation
 from edgeformer.run.weights import save_weights
 from edgeformer.train.averaging import averaged_steps
 from edgeformer.train.cpu import FastDropout, prepare_for_cpu, use_fast_dropout
+from tests.amounts import combinations
 from tests.factory import small_recipe
 from tests.variants import varied_blocks
 
@@ -102,8 +103,10 @@ def test_weights_of_another_model(tmp_path: Path, change: str) -> None:
         run.load_model()
 
 
-@pytest.mark.parametrize("name", ["recipe.json", "run.json", "tokenizer.json"])
-@pytest.mark.parametrize("content", [None, b"", b"{", b'{"model": 3}', b"\xff\xfe", b'{"status": "\xff"}', DEEP])
+@combinations(
+    name=["recipe.json", "run.json", "tokenizer.json"],
+    content=[None, b"", b"{", b'{"model": 3}', b"\xff\xfe", b'{"status": "\xff"}', DEEP],
+)
 def test_damaged_folder(tmp_path: Path, name: str, content: bytes | None) -> None:
     path = create(tmp_path / "run").path / name
     if content is None:
