@@ -60,7 +60,7 @@ def check_model(
     try:
         random_state = torch.random.fork_rng([device] if device.type == "cuda" else [])
         with torch.no_grad(), random_state, _one_thread(), _uneven(model):
-            problems = _Check(model.eval(), device, progress).run(full_length=full_length)
+            problems = _ContractCheck(model.eval(), device, progress).run(full_length=full_length)
     finally:
         for module, training in modes:
             module.training = training
@@ -104,7 +104,7 @@ class _StopError(Exception):
     """The remaining checks depend on the part that failed."""
 
 
-class _Check:
+class _ContractCheck:
     """The inputs of one check, and the problems found so far."""
 
     def __init__(self, model: EncoderDecoder, device: torch.device, progress: Progress) -> None:

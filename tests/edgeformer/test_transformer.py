@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from edgeformer.errors import ConfigError
 from edgeformer.families import model_config
 from edgeformer.model.families import TRANSFORMER
-from edgeformer.model.transformer.config import RelativeBias as RelativeBiasConfig
-from edgeformer.model.transformer.config import TransformerConfig
+from edgeformer.model.transformer.config import RelativeBiasConfig, TransformerConfig
 from edgeformer.model.transformer.layers import EncoderLayer, sinusoids
 from edgeformer.model.transformer.model import Transformer
 from edgeformer.model.transformer.relative_bias import RelativeBias, bucket

@@ -10,7 +10,7 @@ import msgspec
 from edgeformer.model.fields import Probability, Size, Tying
 
 
-class RelativeBias(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class RelativeBiasConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Trained biases of the scores of self-attention, by head and distance (Raffel et al. 2020, section 2.1)."""
 
     buckets: Annotated[int, msgspec.Meta(ge=4, multiple_of=2)] = 32
@@ -52,7 +52,7 @@ class TransformerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
     positions: Literal["sinusoidal", "learned", "table", "none"] = "sinusoidal"
     """Fixed sines and cosines, a trained table, a table that is stored with the weights but not trained (sinusoids,
     unless it is imported), or none."""
-    relative_bias: RelativeBias | None = None
+    relative_bias: RelativeBiasConfig | None = None
     """Biases of self-attention by distance; none by default."""
     scale_embeddings: bool | float = True
     """Multiply embeddings by the square root of ``d_model``, or by this number."""
