@@ -15,7 +15,7 @@ from edgeformer.config import Recipe, TrainConfig, recipe_from_tree
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import CheckpointError, ConfigError
 from edgeformer.model.build import build_model
-from edgeformer.run.folder import SAMPLE_SIZE, Run, differing_keys
+from edgeformer.run.folder import SAMPLE_SIZE, Run
 from edgeformer.run.info import RunInfo, Validation
 from edgeformer.run.weights import save_weights
 from edgeformer.train.averaging import averaged_steps
@@ -68,12 +68,6 @@ def test_round_trip(tmp_path: Path, tied: str) -> None:
         assert torch.equal(one, other), name
     assert len(list(loaded.parameters())) == len(list(model.parameters()))
     assert not [path for path in run.path.rglob("*") if path.name.endswith(".tmp")]
-
-
-def test_unfinished_run_says_how_to_go_on(tmp_path: Path) -> None:
-    run = create(tmp_path / "run")
-    with pytest.raises(CheckpointError, match=f"edgeformer train --out {run.path} --resume"):
-        Run.open(run.path).load_model()
 
 
 @pytest.mark.parametrize("size", [0, 4, 100, -1])
@@ -138,12 +132,6 @@ def test_the_sample_can_be_replaced(tmp_path: Path) -> None:
 def test_tying_all_needs_one_vocabulary() -> None:
     with pytest.raises(ConfigError, match="needs one vocabulary"):
         build_model(recipe("all"), 10, 11)
-
-
-def test_differing_keys() -> None:
-    one = {"a": 1, "b": {"c": 1, "d": {"e": 1}}, "f": 1}
-    other = {"a": 1, "b": {"c": 2, "d": {"e": 2}}, "g": 1}
-    assert differing_keys(one, other) == ["b.c", "b.d.e", "f", "g"]
 
 
 def test_what_is_averaged() -> None:
