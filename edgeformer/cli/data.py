@@ -73,8 +73,7 @@ def prepare(name: str, out: Path, data_dir: Path | None, split: dict[str, int], 
     If the sizes or the seed differ from those of a recipe, the test set written here overlaps with what a model of
     that recipe was trained on.
     """
-    from edgeformer.data.corpora import load_corpus
-    from edgeformer.data.prepare import ensure_writable, write_corpus
+    from edgeformer.data.corpora import ensure_writable, load_corpus, write_corpus
 
     ensure_writable(out, overwrite=overwrite)
     recipe = _recipe(name)

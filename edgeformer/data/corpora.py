@@ -1,4 +1,4 @@
-"""Loading of a corpus to train on, named or from files."""
+"""Corpora to train on: named, from files, or from a folder that an earlier command has written."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ import msgspec
 
 from edgeformer.config import DataConfig
 from edgeformer.data.catalog import CORPORA, CorpusEntry, PinnedFile
-from edgeformer.data.download import cache_folder, download
+from edgeformer.data.download import obtain
 from edgeformer.data.filters import FilterReport, filter_pairs, split_by_source, sum_of
-from edgeformer.data.text import Pair, TextPairs, content_sha256, iterate_pairs
+from edgeformer.data.text import Pair, TextPairs, content_sha256, iterate_pairs, written_lines
 from edgeformer.errors import ConfigError, DataError
+from edgeformer_runtime.bundle.open import file_sha256
 from edgeformer_runtime.bundle.provenance import Origin
-from edgeformer_runtime.files import write_atomically
+from edgeformer_runtime.files import can_be_replaced, staged_folder, write_atomically
 
+OWN_FILES = CorpusEntry(name="files")
+"""The user's own files, about which nothing is known."""
 REPORT_FILE = "report.json"
 """Written last into the folder of a prepared corpus, so that a folder without it is incomplete."""
 
@@ -106,20 +109,28 @@ def _load(config: DataConfig, name: str | None, data_dir: Path | None) -> Parall
     """Load one corpus, or the user's own files if it has no name."""
     if name and name not in CORPORA:
         return _load_folder(config, name, data_dir)
-    corpus = CORPORA[name] if name else None
+    corpus = CORPORA[name] if name else OWN_FILES
     hashes: dict[str, str] = {}
 
     def part(own: Sequence[str], pinned: Sequence[PinnedFile]) -> Callable[[], Iterable[Pair]] | None:
-        if own:
-            return _own(own, data_dir, hashes)
-        if not pinned:
+        """Return a function that reads a part, and note the hashes of its files."""
+        paths = [str((data_dir or Path()) / file) for file in own]
+        if own and next(iterate_pairs(paths), None) is None:
+            raise DataError(f"`{'` and `'.join(paths)}` must hold sentence pairs, but is empty; give other files.")
+        hashes.update({file: content_sha256(path) for file, path in zip(own, paths, strict=True)})
+        for file in () if own else pinned:
+            path = obtain(file, data_dir)
+            paths.append(f"{path}:{file.member}" if file.member else str(path))
+            hashes[file.name] = file.sha256
+        if not paths:
             return None
-        paths = _pinned(pinned, data_dir, hashes)
-        return lambda: _in_direction(iterate_pairs(paths), corpus)
+        if corpus.target_first:
+            return lambda: ((second, first) for first, second in iterate_pairs(paths))
+        return lambda: iterate_pairs(paths)
 
-    read = part(config.train, corpus.train if corpus else ()) or _generated(config, corpus, hashes)
+    read = part(config.train, corpus.train) or _generated(config, hashes)
     valid, test = (
-        list(own()) if (own := part(getattr(config, name), getattr(corpus, name) if corpus else ())) else None
+        list(own()) if (own := part(getattr(config, name), getattr(corpus, name))) else None
         for name in ("valid", "test")
     )
     train, report = filter_pairs(
@@ -136,9 +147,9 @@ def _load(config: DataConfig, name: str | None, data_dir: Path | None) -> Parall
         valid=split.valid if valid is None else valid,
         test=split.test if test is None else test,
         report=report,
-        provenance=_provenance(corpus, hashes),
-        source_language=corpus.source_language if corpus else "",
-        target_language=corpus.target_language if corpus else "",
+        provenance=TextOrigin(name=corpus.name, licence=corpus.license, origin=corpus.origin, sha256=hashes),
+        source_language=corpus.source_language,
+        target_language=corpus.target_language,
     )
 
 
@@ -174,14 +185,16 @@ def _key(source: str) -> str:
     return "".join(filter(str.isalnum, source.casefold())) or source
 
 
-def read_report(folder: Path) -> CorpusReport:
-    """Read the report of a prepared corpus.
-
-    Raises:
-        DataError: the report is missing, so the corpus is incomplete, or it is damaged.
-    """
+def _load_folder(config: DataConfig, name: str, data_dir: Path | None) -> ParallelCorpus:
+    """Read a folder written by ``edgeformer data prepare``."""
+    folder = ((data_dir or Path()) / name).resolve()
+    if not folder.is_dir():
+        raise ConfigError(
+            f"`data.corpus` must be one of {', '.join(CORPORA)}, or a folder written by `edgeformer data prepare`, but "
+            f"is `{name}`, and there is no folder `{folder.absolute()}`."
+        )
     try:
-        return msgspec.json.decode((folder / REPORT_FILE).read_bytes(), type=CorpusReport)
+        report = msgspec.json.decode((folder / REPORT_FILE).read_bytes(), type=CorpusReport)
     except FileNotFoundError:
         raise DataError(
             f"`{folder}` does not hold a complete corpus, since it has no {REPORT_FILE}; write one with "
@@ -191,17 +204,6 @@ def read_report(folder: Path) -> CorpusReport:
         raise DataError(
             f"`{folder / REPORT_FILE}` is damaged: {error}. Write the corpus into another folder."
         ) from None
-
-
-def _load_folder(config: DataConfig, name: str, data_dir: Path | None) -> ParallelCorpus:
-    """Read a folder written by ``edgeformer data prepare``."""
-    folder = ((data_dir or Path()) / name).resolve()
-    if not folder.is_dir():
-        raise ConfigError(
-            f"`data.corpus` must be one of {', '.join(CORPORA)}, or a folder written by `edgeformer data prepare`, but "
-            f"is `{name}`, and there is no folder `{folder.absolute()}`."
-        )
-    report = read_report(folder)
     expected = {str(folder / name): sha256 for files in report.files.values() for name, sha256 in files.items()}
     parts = {
         part: getattr(config, part) or tuple(str(folder / name) for name in files)
@@ -223,23 +225,13 @@ def _load_folder(config: DataConfig, name: str, data_dir: Path | None) -> Parall
     )
 
 
-def _in_direction(pairs: Iterable[Pair], corpus: CorpusEntry | None) -> Iterable[Pair]:
-    return ((second, first) for first, second in pairs) if corpus and corpus.target_first else pairs
-
-
-def _provenance(corpus: CorpusEntry | None, hashes: dict[str, str]) -> TextOrigin:
-    if corpus is None:
-        return TextOrigin(name="files", sha256=hashes)
-    return TextOrigin(name=corpus.name, licence=corpus.license, origin=corpus.origin, sha256=hashes)
-
-
-def _generated(config: DataConfig, corpus: CorpusEntry | None, hashes: dict[str, str]) -> Callable[[], Iterable[Pair]]:
+def _generated(config: DataConfig, hashes: dict[str, str]) -> Callable[[], Iterable[Pair]]:
     from edgeformer.data.dates import generate_dates  # needs Babel
 
     pairs = generate_dates(seed=config.seed)
     text = "".join(f"{source}\t{target}\n" for source, target in pairs)
     hashes["generated"] = hashlib.sha256(text.encode("utf-8")).hexdigest()
-    return lambda: _in_direction(pairs, corpus)
+    return lambda: pairs
 
 
 def folder_of_files(config: DataConfig, recipe: Path) -> Path | None:
@@ -250,48 +242,61 @@ def folder_of_files(config: DataConfig, recipe: Path) -> Path | None:
     return recipe.parent
 
 
-def _own(files: Sequence[str], data_dir: Path | None, hashes: dict[str, str]) -> Callable[[], Iterable[Pair]]:
-    paths = [str((data_dir or Path()) / file) for file in files]
-    if next(iterate_pairs(paths), None) is None:
-        raise DataError(f"`{'` and `'.join(paths)}` must hold sentence pairs, but is empty; give other files.")
-    hashes.update({file: content_sha256(path) for file, path in zip(files, paths, strict=True)})
-    return lambda: iterate_pairs(paths)
+def write_corpus(corpus: ParallelCorpus, folder: Path, *, overwrite: bool = False) -> None:
+    """Write ``train``, ``valid`` and ``test``, with the languages as suffixes, and their report; atomic.
+
+    The suffixes are ``source`` and ``target`` if the languages are unknown or the same.
+
+    Raises:
+        DataError: see :func:`ensure_writable`.
+    """
+    ensure_writable(folder, overwrite=overwrite)
+    languages = corpus.source_language, corpus.target_language
+    if languages[0] == languages[1] or not all(re.fullmatch(r"[\w-]+", language) for language in languages):
+        languages = "source", "target"
+    parts: dict[str, Sequence[Pair] | TextPairs] = {"train": corpus.train, "valid": corpus.valid, "test": corpus.test}
+    with staged_folder(folder, overwrite=overwrite) as staged:
+        files = {}
+        for part, pairs in parts.items():
+            paths = [staged / f"{part}.{language}" for language in languages]
+            with paths[0].open("wb") as source_file, paths[1].open("wb") as target_file:
+                for source, target in pairs:
+                    source_file.write(written_lines([source]))
+                    target_file.write(written_lines([target]))
+            files[part] = {path.name: file_sha256(path) for path in paths}
+        report = CorpusReport(
+            provenance=corpus.provenance,
+            source_language=corpus.source_language,
+            target_language=corpus.target_language,
+            pairs={part: len(pairs) for part, pairs in parts.items()},
+            filter=corpus.report,
+            files=files,
+        )
+        content = msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n"
+        write_atomically(staged / REPORT_FILE, content)
 
 
-def _pinned(files: Sequence[PinnedFile], data_dir: Path | None, hashes: dict[str, str]) -> list[str]:
-    """Paths of local or downloaded files."""
-    paths = []
-    for file in files:
-        path = _obtain(file, data_dir)
-        paths.append(f"{path}:{file.member}" if file.member else str(path))
-        hashes[file.name] = file.sha256
-    return paths
+def ensure_writable(folder: Path, *, overwrite: bool) -> None:
+    """Check that a corpus may be written to a folder.
 
-
-def _obtain(file: PinnedFile, data_dir: Path | None) -> Path:
-    """Path of a local or downloaded file whose content has the pinned hash."""
-    cache = cache_folder() / file.folder
-    folders = [cache] if data_dir is None else [data_dir, data_dir / file.folder, cache]
-    for path in (folder / f"{file.name}{suffix}" for folder in folders for suffix in ("", ".gz")):
-        if path.is_file():
-            _verify(file, content_sha256(path), path, "Remove the file to have it downloaded again")
-            return path
-    content = download(file.url)
-    path = cache / file.url.rpartition("/")[2]
-    _verify(
-        file,
-        content_sha256(file.url, content),
-        file.url,
-        "The site has changed the file: put the pinned version into a folder and pass the folder with --data",
-    )
-    write_atomically(path, content)
-    return path
-
-
-def _verify(file: PinnedFile, sha256: str, origin: str | Path, advice: str) -> None:
-    if sha256 != file.sha256:
-        own = f'data.train = ["{file.name}:{file.member}"]' if file.member else "data.train"
+    Raises:
+        DataError: the folder exists and may not be overwritten, holds anything but a prepared corpus, or is the
+            current folder or a mount point.
+    """
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise DataError(f"`{folder}` is a file; give another folder with --out.")
+    if not can_be_replaced(folder):
+        raise DataError(f"`{folder}` is the current folder or a mount point; give a folder inside it with --out.")
+    entries = [entry.name for entry in folder.iterdir()]
+    if not entries:
+        return
+    if not overwrite:
+        raise DataError(f"`{folder}` is not empty; give --overwrite to replace it, or another folder with --out.")
+    parts = ("train", "valid", "test")
+    foreign = [name for name in entries if name != REPORT_FILE and name.partition(".")[0] not in parts]
+    if REPORT_FILE not in entries or foreign:
         raise DataError(
-            f"`{origin}` has SHA-256 {sha256}, but the corpus is pinned to {file.sha256}. "
-            f"{advice}, or train on this version as your own file with {own}."
+            f"`{folder}` holds files that are not part of a prepared corpus; give another folder with --out."
         )

@@ -1,4 +1,4 @@
-"""Download of a file of a corpus or a model."""
+"""Files of corpora and models: on the disk, in the cache, or downloaded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import edgeformer
+from edgeformer.data.catalog import PinnedFile
+from edgeformer.data.text import content_sha256
 from edgeformer.errors import DataError
+from edgeformer_runtime.files import write_atomically
 
 MAX_BYTES = 1 << 28
 """Maximum size of a download; the largest model of Firefox has 60 megabytes."""
@@ -21,6 +24,32 @@ _TIMEOUT_SECONDS = 30.0
 def cache_folder() -> Path:
     """``$EDGEFORMER_CACHE``, or ``~/.cache/edgeformer`` if it is not set."""
     return Path(os.environ.get("EDGEFORMER_CACHE") or Path.home() / ".cache" / "edgeformer")
+
+
+def obtain(file: PinnedFile, data_dir: Path | None) -> Path:
+    """Return the path of a file that lies in the data folder or the cache, or else is downloaded into the cache.
+
+    Raises:
+        DataError: its content does not have the pinned hash, or the download failed.
+    """
+    cache = cache_folder() / file.folder
+    folders = [cache] if data_dir is None else [data_dir, data_dir / file.folder, cache]
+    content, path, advice = None, cache / file.url.rpartition("/")[2], "Remove the file to have it downloaded again"
+    names = (folder / f"{file.name}{suffix}" for folder in folders for suffix in ("", ".gz"))
+    found = next((name for name in names if name.is_file()), None)
+    if found is None:
+        content = download(file.url)
+        advice = "The site has changed the file: put the pinned version into a folder and pass the folder with --data"
+    origin = found or file.url
+    if (sha256 := content_sha256(origin, content)) != file.sha256:
+        own = f'data.train = ["{file.name}:{file.member}"]' if file.member else "data.train"
+        raise DataError(
+            f"`{origin}` has SHA-256 {sha256}, but the corpus is pinned to {file.sha256}. "
+            f"{advice}, or train on this version as your own file with {own}."
+        )
+    if content is not None:
+        write_atomically(path, content)
+    return found or path
 
 
 def download(url: str, advice: str = "put the file into a folder and give that with --data") -> bytes:

@@ -92,7 +92,7 @@ def sum_of(reports: Sequence[FilterReport]) -> FilterReport:
     return FilterReport(**{field: sum(getattr(report, field) for report in reports) for field in fields})
 
 
-class Split(NamedTuple):
+class CorpusSplit(NamedTuple):
     """Three parts that share no source sentence, in the order of the corpus."""
 
     train: TextPairs
@@ -100,7 +100,7 @@ class Split(NamedTuple):
     test: list[Pair]
 
 
-def split_by_source(pairs: TextPairs, *, valid_size: int, test_size: int, seed: int) -> Split:
+def split_by_source(pairs: TextPairs, *, valid_size: int, test_size: int, seed: int) -> CorpusSplit:
     """Split by a hash of the source sentence; all pairs of a source go to the same part.
 
     The part depends on the seed and the set of source sentences, not on their order or repetitions.
@@ -131,7 +131,7 @@ def split_by_source(pairs: TextPairs, *, valid_size: int, test_size: int, seed: 
     parts = [set(ranked[:test_size]), set(ranked[test_size:count])]
     test, valid = ([pair for pair in candidates if pair[0] in part] for part in parts)
     near[near] = [any(source in part for part in parts) for source, _ in candidates]
-    return Split(pairs.where(~near), valid, test)
+    return CorpusSplit(pairs.where(~near), valid, test)
 
 
 def _digest(source: str, key: bytes) -> bytes:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from edgeformer_runtime.contract import StateTensor
+from edgeformer_runtime.contract import PAST_AXIS, ROWS, StateTensor
 
 State = dict[str, Tensor]
 """The decoder's state, by the names in :meth:`EncoderDecoder.state_table`. A value: it is never modified in place."""
+
+
+def empty_caches(table: Iterable[StateTensor], rows: int, device: torch.device) -> State:
+    """Return the cache tensors of a state table before the first step."""
+    return {
+        entry.name: torch.empty(
+            entry.shape({ROWS: rows, PAST_AXIS: 0}), dtype=getattr(torch, entry.dtype), device=device
+        )
+        for entry in table
+        if entry.kind == "cache"
+    }
 
 
 class EncoderDecoder(nn.Module, ABC):

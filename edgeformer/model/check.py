@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from edgeformer.errors import ConfigError
-from edgeformer.model.base import EncoderDecoder, State
+from edgeformer.model.base import EncoderDecoder, State, empty_caches
 from edgeformer.traceback_summary import describe
 from edgeformer_runtime import contract
 from edgeformer_runtime.contract import PAST_AXIS, ROWS, SENTENCES, SOURCE_AXIS, StateTensor, state_problems
@@ -60,7 +60,7 @@ def check_model(
     try:
         random_state = torch.random.fork_rng([device] if device.type == "cuda" else [])
         with torch.no_grad(), random_state, _one_thread(), _uneven(model):
-            problems = _Check(model.eval(), device, progress).run(full_length=full_length)
+            problems = _ContractCheck(model.eval(), device, progress).run(full_length=full_length)
     finally:
         for module, training in modes:
             module.training = training
@@ -104,7 +104,7 @@ class _StopError(Exception):
     """The remaining checks depend on the part that failed."""
 
 
-class _Check:
+class _ContractCheck:
     """The inputs of one check, and the problems found so far."""
 
     def __init__(self, model: EncoderDecoder, device: torch.device, progress: Progress) -> None:
@@ -244,11 +244,9 @@ class _Check:
         encoded = self.call(f"`encode`{label}", self.model.encode, source, length)
         from_encoder = [tensor for tensor in self.table if tensor.from_encoder]
         state = dict(self.state(f"`encode`{label}", encoded, from_encoder, {**sizes, ROWS: len(source)}))
+        state |= empty_caches(self.table, len(target), self.device)
         for tensor in self.table:
-            if tensor.kind == "cache":
-                dtype = getattr(torch, tensor.dtype)
-                state[tensor.name] = torch.zeros(tensor.shape(sizes), dtype=dtype, device=self.device)
-            elif tensor.axes[0] == ROWS:
+            if tensor.kind != "cache" and tensor.axes[0] == ROWS:
                 state[tensor.name] = state[tensor.name].repeat_interleave(beams, 0)
         logits = torch.empty((*target.shape, self.model.target_vocab_size), device=self.device)
         weights = []

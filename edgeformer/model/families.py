@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Callable
+from functools import partial
+from importlib import resources
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from edgeformer.families import Family
 from edgeformer.model.lstm.config import LSTMAttentionConfig, LSTMConfig
-from edgeformer.model.transformer import config as presets
 from edgeformer.model.transformer.config import TransformerConfig
 
 if TYPE_CHECKING:
@@ -39,28 +44,17 @@ def _lstm_attention(config: LSTMAttentionConfig, source_vocab_size: int, target_
     return LSTMAttentionModel(config, source_vocab_size, target_vocab_size)
 
 
+def _presets(family: str) -> dict[str, Callable[[], TransformerConfig]]:
+    """Return the named configurations of ``transformer/presets.toml`` for a family."""
+    text = (resources.files(__package__) / "transformer" / "presets.toml").read_text(encoding="utf-8")
+    presets = tomllib.loads(text)[family]
+    return {name: partial(msgspec.convert, fields, TransformerConfig) for name, fields in presets.items()}
+
+
 TRANSFORMER = Family(
-    name="transformer",
-    config_type=TransformerConfig,
-    build=_transformer,
-    presets={
-        "tiny": presets.tiny,
-        "edge": presets.edge,
-        "base": presets.base,
-        "free_widths": presets.free_widths,
-        "free_widths_small": presets.free_widths_small,
-        "incremental": presets.incremental,
-        "shared_heads": presets.shared_heads,
-        "word_level": presets.word_level,
-        "word_level_small": presets.word_level_small,
-    },
+    name="transformer", config_type=TransformerConfig, build=_transformer, presets=_presets("transformer")
 )
-SSRU = Family(
-    name="ssru",
-    config_type=TransformerConfig,
-    build=_ssru,
-    presets={"tiny": presets.tiny, "edge": presets.edge, "bergamot": presets.bergamot},
-)
+SSRU = Family(name="ssru", config_type=TransformerConfig, build=_ssru, presets=_presets("ssru"))
 """A Transformer whose decoder uses the simpler simple recurrent unit (SSRU) instead of self-attention."""
 LSTM = Family(name="lstm", config_type=LSTMConfig, build=_lstm)
 LSTM_ATTENTION = Family(name="lstm_attention", config_type=LSTMAttentionConfig, build=_lstm_attention)

@@ -6,9 +6,9 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from edgeformer.model.base import EncoderDecoder, State
+from edgeformer.model.base import EncoderDecoder, State, empty_caches
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.contract import PAST_AXIS, ROWS, SENTENCES
+from edgeformer_runtime.contract import SENTENCES
 from edgeformer_runtime.search.best_tokens import best_tokens
 from edgeformer_runtime.search.session import FloatArray, IntArray
 
@@ -88,9 +88,5 @@ class TorchSession:
     def start(self, source: IntArray, source_length: IntArray) -> TorchState:
         """Run the encoder; see :meth:`~edgeformer_runtime.search.session.StepSession.start`."""
         tensors = self.model.encode(*(torch.from_numpy(array).to(self._device) for array in (source, source_length)))
-        sizes = {ROWS: len(source), PAST_AXIS: 0}
-        for entry in self.model.state_table():
-            if entry.kind == "cache":
-                dtype = getattr(torch, entry.dtype)
-                tensors[entry.name] = torch.empty(entry.shape(sizes), dtype=dtype, device=self._device)
-        return TorchState(self.model, tensors)
+        caches = empty_caches(self.model.state_table(), len(source), self._device)
+        return TorchState(self.model, {**tensors, **caches})

@@ -88,11 +88,11 @@ def training_attention(query: Tensor, key: Tensor, value: Tensor, scoring: Scori
         bias = bias + (1 - scoring.padding[:, None, None, :].float()) * hidden
     if scoring.causal:
         bias = bias + torch.full((query.shape[1], key.shape[2]), hidden, device=query.device).triu_(1)
-    context: Tensor = _Attention.apply(query, key, value, bias, scoring.scale)  # type: ignore[no-untyped-call] # torch
+    context: Tensor = _AttentionFunction.apply(query, key, value, bias, scoring.scale)  # type: ignore[no-untyped-call] # torch
     return context
 
 
-class _Attention(torch.autograd.Function):
+class _AttentionFunction(torch.autograd.Function):
     """Matrix products in the dtype of the arguments, softmax in fp32. Sentences and heads share one batch axis."""
 
     @staticmethod

@@ -151,7 +151,7 @@ class Update(NamedTuple):
 
 
 @dataclass
-class _Interval:
+class _ReportInterval:
     """The updates since the last report."""
 
     started: float = field(default_factory=time.monotonic)
@@ -193,7 +193,7 @@ class Trainer:
         self._d_model: int = getattr(model_config(run.recipe.model), "d_model", 1)
         self._schedule = LearningRateSchedule(self.config, max(self.progress.position, self.progress.step))
         self._started = time.monotonic() - 60 * self.progress.minutes
-        self._interval = _Interval()
+        self._interval = _ReportInterval()
         self._agree = StopVote()
         self._unread: deque[tuple[Update, HostCopy]] = deque()
 
@@ -386,7 +386,7 @@ class Trainer:
         self._save()
         if self.log is not None:
             keep_only(self.run.checkpoints, averaged)
-        self._interval = _Interval()
+        self._interval = _ReportInterval()
 
     def _record(self, validation: Validation, log: MetricsLog, averaged: Sequence[int]) -> None:
         """Write the weights if they are among those to average, then log and show the figures."""
@@ -433,7 +433,7 @@ class Trainer:
                 train_loss=loss,
                 tokens_per_second=tokens_per_second,
             )
-        self._interval = _Interval()
+        self._interval = _ReportInterval()
 
     def _save(self) -> None:
         """Write the checkpoint to resume from, then update ``run.json``."""

@@ -16,8 +16,7 @@ from random import Random
 import msgspec
 
 from edgeformer.config import DataConfig
-from edgeformer.data.corpora import load_corpus
-from edgeformer.data.prepare import write_corpus
+from edgeformer.data.corpora import load_corpus, write_corpus
 from edgeformer.data.text import Pair, TextPairs, read_pairs
 from models.make.form import lowercase, quotes, titlecase, unpunctuated, uppercase
 from models.make.joined import PairJoiner

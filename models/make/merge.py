@@ -11,9 +11,8 @@ import argparse
 import random
 from pathlib import Path
 
-from edgeformer.data.corpora import ParallelCorpus, TextOrigin
+from edgeformer.data.corpora import ParallelCorpus, TextOrigin, write_corpus
 from edgeformer.data.filters import FilterReport
-from edgeformer.data.prepare import write_corpus
 from edgeformer.data.text import TextPairs, content_sha256, read_lines, read_pairs
 from models.make.collect import SOURCES
 

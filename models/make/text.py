@@ -12,9 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from edgeformer.config import DataConfig
-from edgeformer.data.corpora import ParallelCorpus, TextOrigin, join_corpora, load_corpus
+from edgeformer.data.corpora import ParallelCorpus, TextOrigin, join_corpora, load_corpus, write_corpus
 from edgeformer.data.filters import filter_pairs, split_by_source
-from edgeformer.data.prepare import write_corpus
 from edgeformer.data.text import Pair, TextPairs, content_sha256, iterate_pairs
 from models.make.filters import french_spaces, has_same_digits
 from models.make.words import generate_words

@@ -95,17 +95,6 @@ def test_a_later_start_gives_the_same_batches(step: int) -> None:
     assert all(same(one, other) for one, other in zip(straight[2 * step :], resumed, strict=True))
 
 
-def test_epochs_and_seeds_differ_in_order_and_composition() -> None:
-    pairs = example(2000)
-    one, other = (BatchStream(pairs, batch_tokens=200, seed=seed) for seed in (1, 2))
-    first = [tuple(rows_of(one.batch(index))) for index in range(one.epoch_batches)]
-    second = [tuple(rows_of(one.batch(index + one.epoch_batches))) for index in range(one.epoch_batches)]
-    third = [tuple(rows_of(other.batch(index))) for index in range(one.epoch_batches)]
-    assert first != second != third != first
-    assert {frozenset(rows) for rows in first} != {frozenset(rows) for rows in second}
-    assert one.padding < 0.05
-
-
 @pytest.mark.parametrize("accumulate", [1, 3])
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_update_tokens_count_all_processes_and_batches(accumulate: int, world_size: int) -> None:

@@ -92,15 +92,6 @@ def test_a_run_scores_as_its_bundle(small_bundle: Path, taught_run: Run, files: 
     assert torch["counters"]["tokens"] == bundle["counters"]["tokens"]
 
 
-def test_table(small_bundle: Path, files: tuple[Path, Path]) -> None:
-    source, reference = files
-    result = run("evaluate", small_bundle, "--source", source, "--reference", reference, "--beam", "1")
-    scores = evaluated(small_bundle, source, reference, "--beam", "1")["scores"]
-    assert result.exit_code == 0
-    for words in ("bundle fp32", "beam 1", f"{scores['bleu']:.2f}", f"{scores['chrf']:.2f}", scores["bleu_signature"]):
-        assert words in result.stdout
-
-
 def test_the_tokenizer_is_that_of_the_signature(small_bundle: Path, files: tuple[Path, Path]) -> None:
     result = evaluated(small_bundle, *files, "--beam", "1", "--tokenize", "none")
     assert "tok:none" in result["scores"]["bleu_signature"]
@@ -136,15 +127,6 @@ def test_a_line_too_long_is_named_by_its_number(small_bundle: Path, tmp_path: Pa
     assert not output.exists()
 
 
-@pytest.mark.parametrize("kind", ["bundle", "run"])
-def test_a_line_too_long_may_be_truncated(small_bundle: Path, taught_run: Run, tmp_path: Path, kind: str) -> None:
-    source = written(tmp_path / "s", ["dog", "x " * 300, "river"])
-    model = small_bundle if kind == "bundle" else taught_run.path
-    options = ("--source", source, "--reference", source, "--truncate", "--beam", "1")
-    assert json.loads(run("evaluate", model, *options, "--json").stdout)["truncated_sources"] == 1
-    assert "sources truncated" in run("evaluate", model, *options).stdout
-
-
 @pytest.mark.parametrize("which", [0, 1])
 def test_an_input_is_not_written_over(small_bundle: Path, files: tuple[Path, Path], tmp_path: Path, which: int) -> None:
     before = [path.read_bytes() for path in files]
@@ -152,10 +134,6 @@ def test_an_input_is_not_written_over(small_bundle: Path, files: tuple[Path, Pat
     message = error("evaluate", small_bundle, "--source", files[0], "--reference", files[1], "--output", output)
     assert "is an input file; give another name" in message
     assert [path.read_bytes() for path in files] == before
-
-
-def test_a_run_is_no_bundle(taught_run: Run) -> None:
-    assert "is not a bundle: it has no `manifest.json`" in error("translate", taught_run.path, "dog")
 
 
 def test_perplexity_of_a_bundle_is_that_of_its_run(

@@ -56,7 +56,8 @@ def test_unknown_commands_and_options_are_usage_errors(small_bundle: Path) -> No
     assert "Missing argument 'BUNDLE'" in error("translate", code=2)
 
 
-@pytest.mark.parametrize("own", [None, pytest.param("ACTIVE", marks=pytest.mark.slow)])
+@pytest.mark.slow  # imports torch again
+@pytest.mark.parametrize("own", [None, "ACTIVE"])
 def test_threads_of_torch_soon_sleep_while_they_wait_unless_the_user_chose_otherwise(own: str | None) -> None:
     """Every command is imported after the command line, and torch's OpenMP reads its settings when it is loaded."""
     pytest.importorskip("torch", reason="torch is not installed: pip install 'edgeformer[train]'")

@@ -18,8 +18,7 @@ import pytest
 from edgeformer.config import DataConfig
 from edgeformer.data import corpora, download
 from edgeformer.data.catalog import CORPORA, CorpusEntry, PinnedFile
-from edgeformer.data.corpora import load_corpus
-from edgeformer.data.prepare import ensure_writable, write_corpus
+from edgeformer.data.corpora import ensure_writable, load_corpus, write_corpus
 from edgeformer.errors import ConfigError, DataError
 from edgeformer_runtime.files import can_be_replaced, staged_folder, write_atomically
 from tests.model_server import Server, serving
@@ -318,14 +317,6 @@ def test_several_corpora(several: Path) -> None:
     assert loaded.provenance.licence == "a: license of a; b: license of b"
     assert set(loaded.provenance.sha256) == {"a/a.tsv", "b/b.tsv"}
     assert (loaded.source_language, loaded.target_language) == ("en", "fr")
-
-
-def test_a_corpus_that_is_listed_twice_counts_twice(several: Path) -> None:
-    once, twice = (
-        load_corpus(DataConfig(corpus=names, valid_size=5, test_size=5), several) for names in (("a",), ("a", "a"))
-    )
-    assert list(twice.train) == list(once.train) * 2
-    assert twice.provenance.name == once.provenance.name == "a"
 
 
 def test_a_folder_beside_named_corpora(several: Path) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from edgeformer.data.filters import FilterReport, filter_pairs, split_by_source
 from edgeformer.data.text import TextPairs
 from edgeformer.errors import DataError
+from tests.amounts import examples
 
 SENTENCES = st.text(alphabet="ab \u00a0", max_size=12)
 PAIRS = st.lists(st.tuples(SENTENCES, SENTENCES), max_size=40)
@@ -38,6 +39,7 @@ def test_limits_are_inclusive() -> None:
     assert filter_pairs(list, max_words=1)[1].summary() == "kept 0 of 0 pairs"
 
 
+@examples(25, 100)
 @given(pairs=PAIRS, max_words=st.integers(1, 4), max_ratio=st.floats(1, 3))
 def test_what_is_kept(pairs: list[tuple[str, str]], max_words: int, max_ratio: float) -> None:
     filtered, report = filter_pairs(lambda: pairs, max_words=max_words, max_ratio=max_ratio)
@@ -54,6 +56,7 @@ def test_what_is_kept(pairs: list[tuple[str, str]], max_words: int, max_ratio: f
     assert first == sorted(first), "the first of several equal pairs is kept, in the order of the text"
 
 
+@examples(25, 100)
 @given(pairs=PAIRS, valid_size=st.integers(0, 5), test_size=st.integers(0, 5), seed=st.integers(0, 3))
 def test_no_source_is_on_two_sides(pairs: list[tuple[str, str]], valid_size: int, test_size: int, seed: int) -> None:
     sources = {source for source, _ in pairs}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from tests.factory import PAIRS
 from tests.ray_cluster import command, interrupted, kill, running_cluster
 
 LONG = "z" * 700  # one word of more tokens than the model takes
-SOURCES = [*(source for source, _ in PAIRS[:90]), PAIRS[0][0], LONG, "", "a\ttab"]
+SOURCES = [*(source for source, _ in PAIRS[:60]), PAIRS[0][0], LONG, "", "a\ttab"]
 HERE = ("--threads", "1", "--workers", "1")
 RECIPE = """
 source_language = "en"
@@ -38,7 +37,7 @@ test_size = 30
 def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Sentences, one that is repeated, and some that are left out, which are read in three blocks."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(text_input, "BLOCK_LINES", 32)
+    monkeypatch.setattr(text_input, "BLOCK_LINES", 24)
     (tmp_path / "text.en").write_text("".join(f"{line}\n" for line in SOURCES), encoding="utf-8")
     return Path("text.en")
 
@@ -46,7 +45,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def pairs(translator: Translator, **options: Any) -> list[str]:
     """Lines of finished translations of each sentence."""
     lines = []
-    for source in SOURCES[:91]:
+    for source in SOURCES[:61]:
         (translation,) = translator.translate([source], **options)
         texts = dict.fromkeys(each.text for each in translation.hypotheses if each.finished)
         lines += [f"{source}\t{text}" for text in texts if text.strip()]
@@ -63,7 +62,7 @@ def test_each_sentence_has_its_translation_but_those_that_the_teacher_cannot_fin
     done = succeeded("distill", small_bundle, source, "--out", "out.tsv", *HERE)
     assert written() == (expected := pairs(translator))
     assert f"Wrote out.tsv, {len(expected)} pairs." in done.stdout
-    assert 60 < len(expected) < len(SOURCES)
+    assert 40 < len(expected) < len(SOURCES)
     assert expected.count(expected[0]) == 2
     assert sorted(path.name for path in Path().iterdir()) == ["out.tsv", "text.en"]
 
@@ -93,7 +92,7 @@ def test_an_interruption_is_continued_with_the_same_settings(
     assert not Path("out.tsv").exists()
     assert "differs in `--beam`" in error(*arguments, "--beam", "2")
     assert calls[0] == 2
-    assert "32 of 94 lines" in succeeded(*arguments).stderr
+    assert "24 of 64 lines" in succeeded(*arguments).stderr
     assert calls[0] == 4, "the first block is not translated again"
     assert written() == pairs(translator)
 
@@ -119,10 +118,6 @@ def test_a_student_learns_from_it(tmp_path: Path, small_bundle: Path, monkeypatc
     assert (corpus.valid, corpus.test) == (before.valid, before.test)
     assert [list(pair) for pair in corpus.train] == [line.split("\t") for line in dict.fromkeys(written())]
     assert "out.tsv" in corpus.provenance.sha256
-    sets = ['data.train=["out.tsv"]', "data.corpus=corpus", "tokenizer.vocab_size=300", "train.max_steps=1"]
-    sets += ["model.d_model=16", "model.d_ff=16", "model.encoder_layers=1", "model.decoder_layers=1", "train.threads=1"]
-    succeeded("train", "recipe.toml", "--out", "student", *(word for item in sets for word in ("--set", item)))
-    assert json.loads(Path("student/run.json").read_bytes())["valid_pairs"] == len(before.valid)
     with pytest.raises(ConfigError, match="only a folder that `edgeformer data prepare`"):
         load_corpus(DataConfig(corpus="dates-en-fr", train=("out.tsv",)))
 

@@ -36,7 +36,7 @@ def random_pairs(count: int, longest: int, seed: int = 0) -> list[tuple[list[int
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize(("batch", "longest"), [(1, 0), (1, 20), (7, 12)])
+@pytest.mark.parametrize(("batch", "longest"), [(1, 0), pytest.param(1, 20, marks=pytest.mark.slow), (7, 12)])
 def test_step_by_step_logits_equal_teacher_forced_logits(variant: str, batch: int, longest: int) -> None:
     model = build(variant)
     parity = compare_logits(model, TorchSession(model, SpecialTokens()), random_pairs(batch, longest))

@@ -22,11 +22,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeformer.config import DataConfig, Recipe, TokenizerConfig, recipe_from_tree
+from edgeformer.config import DataConfig, TokenizerConfig
 from edgeformer.data import filters, vocabulary
 from edgeformer.data.batches import BatchStream, EncodedPairs
-from edgeformer.data.corpora import ParallelCorpus, load_corpus
-from edgeformer.data.prepare import write_corpus
+from edgeformer.data.corpora import ParallelCorpus, load_corpus, write_corpus
 from edgeformer.data.text import Pair, TextPairs
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import DataError
@@ -37,10 +36,12 @@ from edgeformer.train.stopping import Interruption
 from edgeformer.train.trainer import Trainer, train
 from edgeformer_runtime.cli import text_input
 from edgeformer_runtime.tokenizers import Tokenizer, special_tokens
+from tests.amounts import combinations, examples
+from tests.edgeformer.trainings import recipe
 
 BYTES_PER_PAIR = 100
 """What memory may have for each pair: hashes and masks, but neither text (some 200 bytes a pair) nor token ids."""
-SIZES = 500, 1_000, 4_000
+SIZES = 300, 600, 1_800
 """Pairs; the first reading also imports modules."""
 
 Form = Callable[[Path, list[tuple[str, str]]], DataConfig]
@@ -70,7 +71,7 @@ def joined(folder: Path, pairs: list[tuple[str, str]]) -> DataConfig:
     return DataConfig(corpus=("one", "two"))
 
 
-@pytest.mark.parametrize("form", [packed, joined])
+@pytest.mark.parametrize("form", [packed, pytest.param(joined, marks=pytest.mark.slow)])
 def test_memory_has_neither_text_nor_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: Form) -> None:
     monkeypatch.setattr(text_input, "_READ_BYTES", 1 << 13)
     peaks, sizes = [], []
@@ -130,6 +131,7 @@ def test_split_filters_and_batches_are_those_of_earlier_versions(tmp_path: Path)
 SENTENCES = st.text("abc", max_size=3)
 
 
+@examples(30, 100)
 @given(pairs=st.lists(st.tuples(SENTENCES, SENTENCES), min_size=1), held_out=st.tuples(*[st.integers(0, 4)] * 2))
 @pytest.mark.parametrize("bits", [1, 64])
 def test_equal_hashes_do_not_change_the_split(
@@ -186,25 +188,12 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def recipe(text: Path, **data: int) -> Recipe:
-    size = {"d_model": 16, "d_ff": 32, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-    return recipe_from_tree(
-        {
-            "model": {"family": "transformer", "tied_embeddings": "all", **size},
-            "tokenizer": {"kind": "word"},
-            "data": {"train": [str(text)], "valid_size": 10, "test_size": 10, **data},
-            "train": {"max_steps": 2, "batch_tokens": 128, "validate_sentences": 2, "threads": 1},
-        },
-        "test",
-    )
-
-
 @pytest.fixture(scope="module")
 def stopped_once(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was stopped before its first update."""
     out = tmp_path_factory.mktemp("run") / "run"
     with mock.patch.object(Trainer, "fit", return_value=Interruption(signal.SIGTERM)):
-        assert not train(recipe(text), out).finished
+        assert not train(recipe(text, max_steps=2), out).finished
     return out
 
 
@@ -232,11 +221,7 @@ def test_ids_are_kept_until_training_has_finished(stopped: Run) -> None:
     assert not stopped.encoded.exists()
 
 
-FILES = ["index.json", "train/ids", "valid/kept"]
-
-
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("harm", ["missing", "short", "other"])
+@combinations(name=["index.json", "train/ids", "valid/kept"], harm=["missing", "short", "other"])
 def test_damaged_ids_are_made_again(stopped: Run, name: str, harm: str) -> None:
     corpus, model, expected = load_corpus(stopped.recipe.data), stopped.build_model(), ids_of(stopped)
     path = stopped.encoded / name

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from edgeformer.config import TrainConfig
 from edgeformer.data.batches import NO_LABEL, BatchStream, EncodedPairs, RaggedArray
 from edgeformer.model.build import build_model
+from edgeformer.model.transformer.model import Transformer
 from edgeformer.train import loss as loss_module
 from edgeformer.train.loss import Objective, projected_cross_entropy, smoothed_cross_entropy
 from edgeformer.train.prefetch import prefetched_batches
@@ -102,9 +103,8 @@ def test_projection_and_loss_in_bf16(bias: bool) -> None:
         assert (actual - reference).norm() < 2e-2 * reference.norm()
 
 
-@pytest.mark.parametrize(
-    "scale", [4, pytest.param(8, marks=pytest.mark.slow), pytest.param(12, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [4, 8, 12])
 def test_losses_in_bf16_are_as_accurate_as_stated(scale: float) -> None:
     """For models that know little and models that are sure of the label."""
     generator = torch.Generator().manual_seed(0)
@@ -150,6 +150,13 @@ def projected_example(bias: bool) -> tuple[Tensor, nn.Linear, Tensor]:
     torch.manual_seed(1)
     features, projection = torch.randn(3, 5, 7, requires_grad=True), nn.Linear(7, 11, bias=bias)
     return features, projection, example()[1]
+
+
+def test_logits_are_not_computed_from_declared_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Transformer, "forward", lambda *_: pytest.fail("all logits at once"))
+    model = build_model(small_recipe("output_bias"), 30, 30)
+    source, labels = torch.arange(15).view(3, 5), torch.ones(3, 5, dtype=torch.int64)
+    assert torch.isfinite(Objective(model, 0.1)(source, torch.tensor([5, 5, 5]), source, labels))
 
 
 class MaskedSoftmaxCELoss(nn.CrossEntropyLoss):

@@ -123,15 +123,6 @@ def _score(attention: OutputAttention, kind: str, query: Tensor, output: Tensor)
     return query @ key / 6**0.5
 
 
-def test_scaled_dot_attention_has_no_parameters_and_no_keys() -> None:
-    """As in the article "PyTorch系列之机器翻译｜注意力机制｜Transformer": keys and values are the encoder's outputs."""
-    model = with_attention(attention="scaled_dot")
-    assert [*model.attention.parameters()] == []
-    state = model.encode(torch.tensor([[5, 6, 3], [7, 3, 0]]), torch.tensor([3, 2]))
-    assert KEY not in state
-    assert {tensor.name for tensor in model.state_table()} == set(state)
-
-
 def test_keys_are_projected_once_and_biases_are_left_out() -> None:
     model = with_attention(bidirectional=True)
     assert [name for name, _ in model.attention.named_parameters()] == ["key.weight", "query.weight", "score.weight"]

@@ -155,6 +155,7 @@ def test_small_vocabularies_and_short_limits(limit: int) -> None:
     assert {inputs[2].shape[1] for inputs in seen} == {min(4, limit), limit}
 
 
+@pytest.mark.slow
 def test_late_positions_are_checked_where_time_allows(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     section = VARIANTS["post_norm"]
@@ -230,17 +231,9 @@ MISTAKES: dict[str, tuple[EncoderDecoder, list[str]]] = {
         small(max_target_length=None),
         ["`max_target_length` must be a positive integer, but is None"],
     ),
-    "no table": (
-        altered("state_table", lambda table: None),
-        ["`state_table` must return a tuple of StateTensor: Expected `array`, got `null`"],
-    ),
     "unknown kind": (
         altered("state_table", lambda table: hidden_state(kind="konstant")),
         ["`state_table` must return a tuple of StateTensor: Invalid enum value 'konstant' - at `$[2].kind`"],
-    ),
-    "doubled name": (
-        altered("state_table", lambda table: (*table, table[0])),
-        ["state `memory` is listed 2 times"],
     ),
     "clashing names": (
         altered("state_table", lambda table: (*hidden_state("logits"), *hidden_state("past.seen")[2:3])),
@@ -261,14 +254,6 @@ MISTAKES: dict[str, tuple[EncoderDecoder, list[str]]] = {
         altered("encode", lambda state: {**state, "mask": state["mask"].int()}),
         ["state `mask` of `encode` must be bool (6, 7), but is int32 (6, 7)"],
     ),
-    "width": (
-        altered("state_table", lambda table: hidden_state("hidden", "recurrent", "float32", ROWS, D + 1)),
-        ["state `hidden` of `encode` must be float32 (6, 9), but is float32 (6, 8)"],
-    ),
-    "constants returned": (
-        altered("step", lambda result: (result[0], {**result[1], "mask": torch.ones(1)})),
-        ["`step` must return a dict of `hidden`, `seen`, but returns `hidden`, `seen`, `mask`"],
-    ),
     "cache does not grow": (
         altered("step", lambda result: (result[0], {**result[1], "seen": result[1]["seen"][:, 1:]})),
         ["state `seen` of `step` must be float32 (6, 1, 8), but is float32 (6, 0, 8)"],
@@ -276,10 +261,6 @@ MISTAKES: dict[str, tuple[EncoderDecoder, list[str]]] = {
     "logits": (
         altered("step", lambda result: (result[0][:, None], result[1])),
         ["logits of `step` must be float32 (6, 30), but is float32 (6, 1, 30)"],
-    ),
-    "half logits": (
-        altered("forward", lambda logits: logits.half()),
-        ["logits of `forward` must be float32 (6, 4, 30), but is float16 (6, 4, 30)"],
     ),
     "only logits": (
         altered("step", lambda result: result[0]),

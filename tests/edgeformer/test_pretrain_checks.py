@@ -22,7 +22,7 @@ from edgeformer.train.setup import PRETRAIN_CHECKS, create_run, pretrain_checks
 from edgeformer_runtime.errors import ModelError
 from tests.commands import run, succeeded
 from tests.conftest import ROOT
-from tests.edgeformer.letters import small_training
+from tests.edgeformer.trainings import write_recipe
 
 SAID = "Checking that `own` can be exported"
 
@@ -32,13 +32,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A corpus, and a recipe of a family that another package could have declared."""
     monkeypatch.setattr(families, "REGISTERED", {"own": replace(TRANSFORMER, name="own")})
     for family in ("own", "transformer"):
-        small_training(tmp_path, family)
+        write_recipe(tmp_path, family)
     return tmp_path
 
 
 def begin(folder: Path, family: str) -> list[str]:
     """Create a run, and return what is said."""
-    recipe, said = load_recipe(str(folder / f"{family}.toml")), list[str]()
+    recipe, said = load_recipe(str(folder / f"{family}.json")), list[str]()
     create_run(folder / "run", recipe, load_corpus(recipe.data, folder), report=said.append)
     return said
 
@@ -58,7 +58,7 @@ def test_a_model_that_cannot_be_exported_is_not_trained_unless_told_to(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declare(monkeypatch, f"{__name__}:refuse")
-    arguments: list[str | Path] = ["train", folder / "own.toml", "--data", folder, "--out", folder / "run"]
+    arguments: list[str | Path] = ["train", folder / "own.json", "--data", folder, "--out", folder / "run"]
     result = run(*arguments)
     assert (result.exit_code, result.stdout) == (1, f"{SAID}\n")
     assert result.stderr == (

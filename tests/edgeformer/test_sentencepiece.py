@@ -61,7 +61,7 @@ ALL = pytest.mark.parametrize("name", spm.TRAINING)
 
 @ALL
 @given(text=TEXTS | st.sampled_from(spm.EDGE_CASES))
-@examples(30, 200)
+@examples(15, 200)
 def test_text_is_encoded_and_restored_as_by_sentencepiece(name: str, text: str) -> None:
     processor, tokenizer = pair(name)
     ids = processor.encode(text)
@@ -71,7 +71,7 @@ def test_text_is_encoded_and_restored_as_by_sentencepiece(name: str, text: str) 
 
 @ALL
 @given(data=st.data())
-@examples(30, 100)
+@examples(15, 100)
 def test_arbitrary_ids_are_decoded_as_by_sentencepiece(name: str, data: st.DataObject) -> None:
     processor, tokenizer = pair(name)
     frequent = [processor.piece_to_id("\u2581"), *processor.encode("a é <sep> \u4e2d")]
@@ -85,7 +85,7 @@ def test_arbitrary_ids_are_decoded_as_by_sentencepiece(name: str, data: st.DataO
 
 @ALL
 @given(text=TEXTS)
-@examples(30, 200)
+@examples(15, 200)
 def test_no_text_is_encoded_to_a_special_token(name: str, text: str) -> None:
     tokenizer = pair(name)[1]
     special = {tokenizer.eos_id, tokenizer.bos_id, tokenizer.pad_id}
@@ -168,7 +168,7 @@ def test_the_unknown_token_may_have_another_name(tmp_path: Path) -> None:
 
 @ALL
 @given(text=TEXTS)
-@examples(30, 200)
+@examples(15, 200)
 def test_each_token_stands_for_its_part_of_the_text(name: str, text: str) -> None:
     tokenizer = pair(name)[1]
     ids, spans, parts = tokenizer.encode(text), tokenizer.spans(text), tokenizer.pieces(text)
@@ -176,17 +176,6 @@ def test_each_token_stands_for_its_part_of_the_text(name: str, text: str) -> Non
     assert all(0 <= start <= end <= len(text) for start, end in spans)
     assert all(before[1] <= after[0] for before, after in pairwise(spans))
     assert [part.strip() for part in parts] == [text[start:end].strip() for start, end in spans]
-
-
-@pytest.mark.parametrize("name", ["unigram-casefold-bytes", "bpe-identity-bytes-symbols", "unigram", "bpe"])
-def test_tokens_after_unknown_characters_keep_their_place(name: str) -> None:
-    tokenizer, text = pair(name)[1], "an \U0001f600an\U0001f600 \u4e2d\u6587a \U0001f600 an"
-    assert "".join(tokenizer.pieces(text)) == f" {text}"
-    assert tokenizer.spans(text)[-1][1] == len(text)
-    last = tokenizer.encode_batch(["an"])[0][-1]
-    start, end = tokenizer.spans(text)[-1]
-    assert tokenizer.encode(text)[-1] == last
-    assert text[start:end].strip() == tokenizer.tokens([last])[0].strip("\u2581")
 
 
 @pytest.mark.parametrize("name", ["unigram", "bpe"])

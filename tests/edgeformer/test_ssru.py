@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from edgeformer.families import get_family, model_config
 from edgeformer.model.transformer.config import TransformerConfig
 from edgeformer.model.transformer.ssru import SSRU
 
@@ -32,11 +31,3 @@ def test_unit_follows_its_equations() -> None:
         np.testing.assert_allclose(actual[:, position], np.maximum(cell, 0), atol=1e-6)
         np.testing.assert_allclose(steps[position], np.maximum(cell, 0), atol=1e-6)
     np.testing.assert_allclose(state["ssru_cell.0"][:, 0], cell, atol=1e-6)
-
-
-def test_state_does_not_grow() -> None:
-    section = {"family": "ssru", "d_model": 16, "d_ff": 32, "heads": 2, "encoder_layers": 1, "decoder_layers": 2}
-    model = get_family("ssru").build(model_config(section), 40, 40)
-    kinds = {tensor.name: tensor.kind for tensor in model.state_table()}
-    assert {name for name, kind in kinds.items() if kind == "recurrent"} == {"ssru_cell.0", "ssru_cell.1"}
-    assert "cache" not in kinds.values()

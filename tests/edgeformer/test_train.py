@@ -6,11 +6,11 @@ import csv
 import io
 import math
 import os
-import random
 import re
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,8 @@ import pytest
 import torch
 from rich.console import Console
 from torch import Tensor
-from torch.nn import functional as F
 
-from edgeformer.config import Recipe, recipe_from_tree
-from edgeformer.data.batches import NO_LABEL, BatchStream, EncodedPairs
-from edgeformer.data.corpora import load_corpus
+from edgeformer.data.batches import BatchStream
 from edgeformer.errors import CheckpointError, ConfigError, DataError, TrainingError
 from edgeformer.model.transformer.model import Transformer
 from edgeformer.run.folder import Run
@@ -37,37 +34,12 @@ from edgeformer.train.trainer import Trainer, train
 from edgeformer.train.validation import Validator
 from edgeformer_runtime.files import locked_folder
 from tests.commands import two_processes
+from tests.edgeformer.trainings import recipe, write_letters
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Letters to the same letters backwards."""
-    chance = random.Random(0)
-    path = tmp_path_factory.mktemp("corpus") / "letters.tsv"
-    sources = [" ".join(chance.choices("abcdefgh", k=chance.randint(1, 9))) for _ in range(400)]
-    path.write_text("".join(f"{source}\t{source[::-1]}\n" for source in sources), encoding="utf-8")
-    return path
-
-
-def recipe(corpus: Path, model: dict[str, Any] | None = None, **train_fields: Any) -> Recipe:
-    """A small Transformer with dropout, validated every 3 updates."""
-    size = {"d_model": 16, "d_ff": 32, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.1}
-    defaults = {
-        "max_steps": 6,
-        "batch_tokens": 128,
-        "warmup_steps": 4,
-        "validate_every": 3,
-        "validate_sentences": 5,
-        "average": 2,
-        "threads": 1,
-    }
-    tree = {
-        "model": {"family": "transformer", "tied_embeddings": "all", **size, **(model or {})},
-        "tokenizer": {"kind": "word", "vocab_size": 40},
-        "data": {"train": [str(corpus)], "valid_size": 20, "test_size": 20},
-        "train": {**defaults, **train_fields},
-    }
-    return recipe_from_tree(tree, "test")
+    return write_letters(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="module")
@@ -103,18 +75,29 @@ def assert_same_training(one: Path, other: Path) -> None:
     assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
 
 
-def test_resumed_training_equals_uninterrupted_training(corpus: Path, tmp_path: Path) -> None:
-    straight = train(recipe(corpus), tmp_path / "straight")
+@contextmanager
+def terminated_at(number: int) -> Iterator[None]:
+    """Send SIGTERM while a batch, counted from 0, is made."""
+    batch = BatchStream.batch
+
+    def interrupted_batch(self: BatchStream, index: int) -> Any:
+        if index == number:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return batch(self, index)
+
+    with mock.patch.object(BatchStream, "batch", interrupted_batch):
+        yield
+
+
+def test_resumed_training_equals_uninterrupted_training(corpus: Path, trained: Path, tmp_path: Path) -> None:
     run = train(recipe(corpus, max_steps=3), tmp_path / "resumed").run
     with (run.path / "metrics.csv").open("a") as file:
         file.write("5,1,,,,,9.9,,,\n7,")  # rows of lost updates
     stale = run.checkpoints / ".step-00000003.safetensors.0123456789abcdef.tmp"
     stale.touch()  # as of a process that was killed
     resumed = train(recipe(corpus), run.path, resume=True)
-    assert straight.steps == resumed.steps == 6
-    assert straight.finished
-    assert resumed.finished
-    assert_same_training(tmp_path / "straight", tmp_path / "resumed")
+    assert (resumed.steps, resumed.finished) == (6, True)
+    assert_same_training(trained, tmp_path / "resumed")
     assert not stale.exists()
     rows = (run.path / "metrics.csv").read_text().splitlines()
     assert [row.split(",")[0] for row in rows if row.split(",")[6]] == ["step", "3", "6"]
@@ -146,20 +129,10 @@ def test_a_model_that_breaks_the_contract_is_not_trained(
     assert Run.open(six.path).info.steps == 6
 
 
-def test_signal_saves_between_validations_and_resume_goes_on(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    batch = BatchStream.batch
-
-    def interrupted_batch(self: BatchStream, index: int) -> Any:
-        if index == 9:  # the second of the two batches of update 5
-            os.kill(os.getpid(), signal.SIGTERM)
-        return batch(self, index)
-
+def test_signal_saves_between_validations_and_resume_goes_on(corpus: Path, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"max_steps": 8, "accumulate": 2}
     train(recipe(corpus, **settings), tmp_path / "straight")
-    with monkeypatch.context() as patch:
-        patch.setattr(BatchStream, "batch", interrupted_batch)
+    with terminated_at(9):  # the second of the two batches of update 5
         result = train(recipe(corpus, **settings), tmp_path / "resumed")
     assert not result.finished
     assert result.stopped_by == Interruption(signal.SIGTERM)
@@ -203,44 +176,10 @@ def test_run_folder_holds_what_later_stages_need(corpus: Path, tmp_path: Path) -
     assert info.filters.summary() in output.getvalue()
 
 
-def test_accumulated_batches_weigh_every_token_the_same(corpus: Path, tmp_path: Path) -> None:
-    """The gradient of an update is that of the loss per true token over all its batches."""
-    settings: dict[str, Any] = {"max_steps": 1, "validate_every": 1, "accumulate": 4, "clip_norm": 0.0}
-    run = train(recipe(corpus, {"dropout": 0.0}, **settings), tmp_path / "run").run
-    moments = resume_state(run.path)["optimizer"]["state"].values()
-
-    torch.manual_seed(run.recipe.train.seed)
-    model = run.build_model()
-    pairs = EncodedPairs.encode(
-        load_corpus(run.recipe.data).train,
-        run.source_tokenizer,
-        run.target_tokenizer,
-        max_source_length=model.max_source_length,
-        max_target_length=model.max_target_length,
-        special=run.special,
-        folder=tmp_path,
-    )
-    stream = BatchStream(pairs, batch_tokens=128, seed=run.recipe.train.seed, accumulate=4)
-    tokens = 0
-    for index in range(4):
-        batch = stream.batch(index)
-        source, length, target, labels = map(
-            torch.from_numpy, (batch.source, batch.source_length, batch.target, batch.labels)
-        )
-        logits = model(source, length, target).transpose(1, 2)
-        loss = F.cross_entropy(logits, labels, ignore_index=NO_LABEL, label_smoothing=0.1, reduction="sum")
-        torch.autograd.backward(loss)
-        tokens += int((labels != NO_LABEL).sum())
-    parameters = sorted(model.parameters(), key=lambda parameter: parameter.ndim <= 1)  # matrices come first
-    for parameter, moment in zip(parameters, moments, strict=True):
-        assert parameter.grad is not None
-        torch.testing.assert_close(moment["exp_avg"], 0.1 * parameter.grad / tokens, atol=1e-6, rtol=1e-4)
-
-
 @pytest.mark.slow
 def test_two_processes_equal_two_accumulated_batches(corpus: Path, tmp_path: Path) -> None:
     """Both make the same updates, up to the order of sums."""
-    fields: dict[str, Any] = {"model": {"dropout": 0.0}, "max_steps": 6}
+    fields: dict[str, Any] = {"model": {"dropout": 0.0}}
     train(recipe(corpus, accumulate=2, **fields), tmp_path / "alone")
     (tmp_path / "recipe.json").write_bytes(msgspec.json.encode(recipe(corpus, **fields)))
     edgeformer = ("-c", "from edgeformer.cli import main; main()", "train")
@@ -256,20 +195,14 @@ def test_two_processes_equal_two_accumulated_batches(corpus: Path, tmp_path: Pat
     assert Run.open(tmp_path / "two").info.steps == resume_state(tmp_path / "two")["progress"]["step"] == 9
 
 
-class FixedLosses:
-    """A validator that reports given losses."""
+def with_losses(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> None:
+    """Let validations after updates 3, 6, … report given losses."""
 
-    def __init__(self, losses: list[float]) -> None:
-        self.losses = losses
-
-    def __call__(self, _validator: Any, _model: Any, *, step: int, minutes: float) -> Validation:
-        loss = self.losses[min(step // 3, len(self.losses)) - 1]
+    def validate(_validator: Validator, _model: Any, *, step: int, minutes: float) -> Validation:
+        loss = losses[min(step // 3, len(losses)) - 1]
         return Validation(step=step, loss=loss, perplexity=1, bleu=0, exact_match=0, sentences=0, minutes=minutes)
 
-
-def with_losses(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> None:
-    fixed = FixedLosses(losses)
-    monkeypatch.setattr(Validator, "__call__", lambda self, model, **fields: fixed(self, model, **fields))
+    monkeypatch.setattr(Validator, "__call__", validate)
 
 
 def test_patience_stops_and_the_best_checkpoints_are_kept(
@@ -303,15 +236,14 @@ def test_the_last_checkpoints_are_averaged_although_earlier_ones_are_better(
         torch.testing.assert_close(tensor, (one[name] + other[name]) / 2)
 
 
+def with_clock(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let the clock advance by some seconds whenever it is read."""
+    readings = count(1)
+    monkeypatch.setattr("time.monotonic", lambda: seconds * next(readings))
+
+
 def test_max_minutes_counts_earlier_sessions(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-
-    def clock() -> float:
-        nonlocal now
-        now += 1.0
-        return now
-
-    monkeypatch.setattr("time.monotonic", clock)
+    with_clock(monkeypatch, 1.0)
     first = train(recipe(corpus, max_steps=1000, max_minutes=0.5), tmp_path / "run")
     assert first.stopped_by == TrainingLimit("max_minutes", 0.5)
     assert 0 < first.steps < 30
@@ -328,17 +260,11 @@ def learning_rates(run: Path) -> list[float]:
         return [float(row["learning_rate"]) for row in csv.DictReader(file) if row["learning_rate"]]
 
 
+@pytest.mark.slow
 def test_warm_up_and_cool_down_fit_into_the_minutes_also_when_resumed(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = 0.0
-
-    def clock() -> float:
-        nonlocal now
-        now += 0.1
-        return now
-
-    monkeypatch.setattr("time.monotonic", clock)
+    with_clock(monkeypatch, 0.1)
     monkeypatch.setattr("edgeformer.train.trainer.LOG_SECONDS", -math.inf)  # after every update
     output = io.StringIO()
     limits: dict[str, Any] = {
@@ -348,15 +274,7 @@ def test_warm_up_and_cool_down_fit_into_the_minutes_also_when_resumed(
         "cooldown_steps": 40_000,
     }
     settings = recipe(corpus, **limits, validate_every=40)
-    batch = BatchStream.batch
-
-    def interrupted_batch(self: BatchStream, index: int) -> Any:
-        if index == 50:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return batch(self, index)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(BatchStream, "batch", interrupted_batch)
+    with terminated_at(50):
         first = train(settings, tmp_path / "run", console=Console(file=output, width=200))
     assert "ends after 100,000 updates or 1 min, whichever comes first: 20.0% of it is warm-up" in output.getvalue()
     assert not first.finished
@@ -384,7 +302,7 @@ def test_a_plan_that_cannot_work_and_a_vocabulary_that_is_not_filled_are_said_fi
     assert f"The corpus fills only {run.info.source_vocab_size:,} of the 20,000 entries of the" in before
 
 
-@pytest.mark.parametrize(("rate", "warned"), [(1e-9, ["30", "45"]), (1e-2, [])])
+@pytest.mark.parametrize(("rate", "warned"), [(1e-9, ["30", "45"]), pytest.param(1e-2, [], marks=pytest.mark.slow)])
 def test_a_model_that_learns_nothing_is_reported_as_soon_as_the_warm_up_is_over(
     corpus: Path, tmp_path: Path, rate: float, warned: list[str]
 ) -> None:
@@ -411,7 +329,9 @@ def test_a_warm_up_by_default_stays_when_a_run_is_resumed_with_other_limits(corp
     assert learning_rates(run.path)[-1] == pytest.approx(1e-3 * (2 / 24) ** 0.5, rel=1e-4)
 
 
-@pytest.mark.parametrize(("precision", "has_bf16"), [("fp32", True), ("bf16", True), ("bf16", False)])
+@pytest.mark.parametrize(
+    ("precision", "has_bf16"), [("fp32", True), ("bf16", True), pytest.param("bf16", False, marks=pytest.mark.slow)]
+)
 def test_training_validation_and_final_model_compute_alike(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, has_bf16: bool
 ) -> None:
@@ -527,17 +447,6 @@ def test_resume_refuses_other_text(corpus: Path, tmp_path: Path) -> None:
         train(recipe(copy, max_steps=9, validate_every=1), tmp_path / "run", resume=True)
 
 
-def test_resume_of_a_run_that_made_no_step_begins_it(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(EncodedPairs, "encode", mock.Mock(side_effect=KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            train(recipe(corpus), tmp_path / "run")
-    result = train(None, tmp_path / "run", resume=True)
-    assert (result.steps, result.run.info.status, len(result.run.sample)) == (6, "finished", 306)
-
-
 def test_a_run_is_trained_by_one_process_at_a_time(corpus: Path, six: Run) -> None:
     before = {path: path.read_bytes() for path in six.path.rglob("*") if path.is_file()}
     with locked_folder(six.path), pytest.raises(ConfigError, match="is being used by another process"):
@@ -578,14 +487,3 @@ def test_what_cannot_begin_says_so(corpus: Path, tmp_path: Path) -> None:
         train(None, tmp_path / "run")
     with pytest.raises(DataError, match="None of"):
         train(recipe(corpus, {"max_source_length": 1, "max_target_length": 1}), tmp_path / "run")
-
-
-def test_two_vocabularies_and_bf16(corpus: Path, tmp_path: Path) -> None:
-    config = recipe(corpus, {"tied_embeddings": "none"}, precision="bf16", max_steps=3)
-    config = msgspec.structs.replace(config, tokenizer=msgspec.structs.replace(config.tokenizer, shared=False))
-    run = train(config, tmp_path / "run").run
-    assert {tensor.dtype for tensor in run.load_model().state_dict().values()} == {torch.float32}
-    assert sorted(path.name for path in run.path.glob("*tokenizer.json")) == [
-        "source.tokenizer.json",
-        "target.tokenizer.json",
-    ]

@@ -8,44 +8,44 @@ import pytest
 from edgeformer.config import load_recipe, recipe_names
 from edgeformer.data.catalog import CORPORA
 from tests.commands import error, run, succeeded
-from tests.edgeformer.letters import small_training
+from tests.edgeformer.trainings import write_recipe
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    small_training(tmp_path, "transformer")
+    write_recipe(tmp_path)
     return tmp_path
 
 
 def arguments(folder: Path, *more: str) -> list[str]:
-    return ["train", str(folder / "transformer.toml"), "--data", str(folder), "--out", str(folder / "run"), *more]
+    return ["train", str(folder / "transformer.json"), "--data", str(folder), "--out", str(folder / "run"), *more]
 
 
 def test_a_training_names_the_next_command_and_is_finished(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trained = succeeded(*arguments(folder)).output
-    assert "stopped by max_steps = 4" in trained
+    assert "stopped by max_steps = 6" in trained
     assert f"edgeformer export {folder / 'run'} --out BUNDLE" in trained
     assert (folder / "run" / "training.png").read_bytes().startswith(b"\x89PNG")
 
     before = {path: path.read_bytes() for path in (folder / "run").rglob("*") if path.is_file()}
     options = ["--out", str(folder / "run"), "--data", str(folder), "--resume"]
     result = succeeded("train", *options)
-    assert "There is nothing to do: max_steps = 4 was reached after 4 steps." in result.output
+    assert "There is nothing to do: max_steps = 6 was reached after 6 steps." in result.output
     assert "--set train.max_steps=VALUE" in result.output
     assert "--resume" in error(*arguments(folder))
     assert {path: path.read_bytes() for path in (folder / "run").rglob("*") if path.is_file()} == before
     with monkeypatch.context() as context:
         context.setenv("RANK", "1")  # a process other than the first prints nothing
         assert succeeded("train", *options).output == ""
-    assert "stopped by max_steps = 6" in succeeded("train", *options, "--set", "train.max_steps=6").output
+    assert "stopped by max_steps = 8" in succeeded("train", *options, "--set", "train.max_steps=8").output
 
 
 def test_files_beside_the_recipe_are_found(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "elsewhere").mkdir()
     monkeypatch.chdir(folder / "elsewhere")
-    succeeded("train", "../transformer.toml", "--out", "run")
+    succeeded("train", "../transformer.json", "--out", "run")
     (folder / "letters.tsv").rename(folder / "renamed.tsv")
-    assert "`letters.tsv` does not exist; check the path" in error("train", "../transformer.toml", "--out", "other")
+    assert "`letters.tsv` does not exist; check the path" in error("train", "../transformer.json", "--out", "other")
 
 
 def test_without_matplotlib_there_is_a_note_and_no_picture(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,21 +14,20 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from edgeformer.config import Recipe, TrainConfig, recipe_from_tree
+from edgeformer.config import TrainConfig
 from edgeformer.data.batches import Batch
-from edgeformer.errors import CheckpointError, TrainingError
+from edgeformer.errors import TrainingError
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.model.lstm.model import LSTMCell, LSTMLayer
 from edgeformer.model.transformer.model import Transformer
 from edgeformer.model.transformer.ssru import by_doubling, step_by_step
 from edgeformer.quality.translators import open_translator
-from edgeformer.run.folder import Run
 from edgeformer.run.info import Validation
 from edgeformer.run.weights import load_weights, save_weights
 from edgeformer.train.averaging import load_average
@@ -38,30 +37,9 @@ from edgeformer.train.prefetch import prefetched_batches
 from edgeformer.train.processes import uses_bf16
 from edgeformer.train.state import TrainingState, build_optimizer
 from edgeformer.train.trainer import Trainer, Update, train
+from tests.edgeformer.trainings import SIZES, recipe, write_letters
 from tests.factory import randomise, small_recipe
 from tests.variants import varied_blocks
-
-SMALL_FAMILIES: dict[str, dict[str, Any]] = {
-    "transformer": {"d_model": 8, "d_ff": 8, "heads": 2, "encoder_layers": 1, "decoder_layers": 1},
-    "ssru": {"d_model": 8, "d_ff": 8, "heads": 2, "encoder_layers": 1, "decoder_layers": 1},
-    "lstm": {"d_model": 8, "hidden_size": 8},
-    "lstm_attention": {"d_model": 8, "hidden_size": 8, "bidirectional": True},
-}
-
-
-def recipe(folder: Path, family: str, **train_fields: Any) -> Recipe:
-    """Letters to the same letters backwards, validated every 2 updates."""
-    text = folder / "letters.tsv"
-    lines = (f"{one} {two} {three}\t{three} {two} {one}\n" for one in "abcd" for two in "abcd" for three in "ab")
-    text.write_text("".join(lines), encoding="utf-8")
-    limits = {"max_steps": 4, "validate_every": 2, "batch_tokens": 64, "validate_sentences": 2, "threads": 1}
-    tree = {
-        "model": {"family": family, **SMALL_FAMILIES[family]},
-        "tokenizer": {"kind": "word", "vocab_size": 30},
-        "data": {"train": [str(text)], "valid_size": 5, "test_size": 5},
-        "train": {**limits, **train_fields},
-    }
-    return recipe_from_tree(tree, "test")
 
 
 def small_model(variant: str) -> EncoderDecoder:
@@ -89,14 +67,14 @@ def test_training_takes_tf32_and_nothing_takes_cudnns_attention(
             for name in ("features", "encode", "step"):
                 context.setattr(Transformer, name, noting(getattr(Transformer, name), phase))
             if phase == "training":
-                run = train(recipe(tmp_path, "ssru"), tmp_path / "run").run
+                run = train(recipe(write_letters(tmp_path), family="ssru"), tmp_path / "run").run
             else:
                 torch.backends.cuda.enable_cudnn_sdp(True)
                 open_translator(run.path).translate(["a b c"])
     assert allowed == {"training": {(False, True)}, "alone": {(False, False)}}
-    for family in SMALL_FAMILIES:
+    for family in SIZES:
         torch.backends.cuda.enable_cudnn_sdp(True)
-        build_model(small_recipe(section={"family": family, **SMALL_FAMILIES[family]}), 30, 30)
+        build_model(recipe("unused", family=family), 30, 30)
         assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
@@ -145,34 +123,6 @@ def test_a_tensor_and_its_transpose_in_one_storage_are_two(tmp_path: Path) -> No
     save_weights(model, tmp_path / "weights.safetensors")
     stored = load_file(tmp_path / "weights.safetensors")
     assert torch.equal(stored[f"{key}.weight"], query.t())
-
-
-def test_a_shared_tensor_that_is_stored_twice_is_not_this_models(tmp_path: Path) -> None:
-    model = small_model("post_norm")
-    save_weights(model, tmp_path / "weights.safetensors")
-    stored = load_file(tmp_path / "weights.safetensors")
-    save_file({**stored, "projection.weight": torch.zeros(30, 32)}, tmp_path / "weights.safetensors")
-    with pytest.raises(CheckpointError, match="belong to another model"):
-        load_weights(model, tmp_path / "weights.safetensors")
-
-
-def flatten_on_cpu(self: nn.RNNBase) -> None:
-    """What ``flatten_parameters`` does with cuDNN."""
-    if all(isinstance(weight, nn.Parameter) for weight in self._flat_weights):
-        share_storage(self._flat_weights)
-
-
-def test_an_lstm_with_flat_weights_trains_and_resumes_to_the_same_bits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    family = "lstm"
-    plain = train(recipe(tmp_path, family), tmp_path / "plain").run
-    monkeypatch.setattr(nn.RNNBase, "flatten_parameters", flatten_on_cpu)
-    assert train(recipe(tmp_path, family, max_steps=2), tmp_path / "flat").finished
-    train(recipe(tmp_path, family), tmp_path / "flat", resume=True)
-    monkeypatch.undo()
-    expected, found = (Run.open(path).load_model().state_dict() for path in (plain.path, tmp_path / "flat"))
-    assert all(torch.equal(tensor, found[name]) for name, tensor in expected.items())
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
@@ -245,12 +195,10 @@ def unpacked(lstm: nn.LSTM, x: Tensor, length: Tensor) -> tuple[Tensor, Tensor, 
     return outputs, hidden, cell
 
 
-@pytest.mark.parametrize("variant", varied_blocks())
-def test_no_number_of_an_update_is_waited_for(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_number_of_an_update_is_waited_for() -> None:
     """Fake tensors have no numbers, so whatever would read one fails."""
-    monkeypatch.setattr(LSTMLayer, "kernel", staticmethod(unpacked))
     with FakeTensorMode():
-        model = build_model(small_recipe(variant), 30, 30)
+        model = build_model(small_recipe("post_norm"), 30, 30)
         optimizer = build_optimizer(model, TrainConfig())
         batch = (*(torch.zeros(shape, dtype=torch.int64) for shape in ((3, 5), 3, (3, 4), (3, 4))),)
         with pytest.raises(DynamicOutputShapeException):
@@ -360,7 +308,7 @@ def test_batches_are_prepared_in_order_by_a_thread_that_is_one_ahead_and_ends(tm
     assert [int(next(prepared)[0].source[0, 0]) for _ in range(3)] == [1, 2, 3]
     prepared.close()
     assert threading.active_count() == threads
-    train(recipe(tmp_path, "transformer"), tmp_path / "run")
+    train(recipe(write_letters(tmp_path)), tmp_path / "run")
     assert threading.active_count() == threads
 
 

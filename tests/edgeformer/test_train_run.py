@@ -15,11 +15,12 @@ from edgeformer.config import Recipe, TrainConfig, recipe_from_tree
 from edgeformer.data.vocabulary import train_tokenizers
 from edgeformer.errors import CheckpointError, ConfigError
 from edgeformer.model.build import build_model
-from edgeformer.run.folder import SAMPLE_SIZE, Run, differing_keys
+from edgeformer.run.folder import SAMPLE_SIZE, Run
 from edgeformer.run.info import RunInfo, Validation
 from edgeformer.run.weights import save_weights
 from edgeformer.train.averaging import averaged_steps
 from edgeformer.train.cpu import FastDropout, prepare_for_cpu, use_fast_dropout
+from tests.amounts import combinations
 from tests.factory import small_recipe
 from tests.variants import varied_blocks
 
@@ -69,12 +70,6 @@ def test_round_trip(tmp_path: Path, tied: str) -> None:
     assert not [path for path in run.path.rglob("*") if path.name.endswith(".tmp")]
 
 
-def test_unfinished_run_says_how_to_go_on(tmp_path: Path) -> None:
-    run = create(tmp_path / "run")
-    with pytest.raises(CheckpointError, match=f"edgeformer train --out {run.path} --resume"):
-        Run.open(run.path).load_model()
-
-
 @pytest.mark.parametrize("size", [0, 4, 100, -1])
 def test_truncated_weights(tmp_path: Path, size: int) -> None:
     run = create(tmp_path / "run")
@@ -102,8 +97,10 @@ def test_weights_of_another_model(tmp_path: Path, change: str) -> None:
         run.load_model()
 
 
-@pytest.mark.parametrize("name", ["recipe.json", "run.json", "tokenizer.json"])
-@pytest.mark.parametrize("content", [None, b"", b"{", b'{"model": 3}', b"\xff\xfe", b'{"status": "\xff"}', DEEP])
+@combinations(
+    name=["recipe.json", "run.json", "tokenizer.json"],
+    content=[None, b"", b"{", b'{"model": 3}', b"\xff\xfe", b'{"status": "\xff"}', DEEP],
+)
 def test_damaged_folder(tmp_path: Path, name: str, content: bytes | None) -> None:
     path = create(tmp_path / "run").path / name
     if content is None:
@@ -135,12 +132,6 @@ def test_the_sample_can_be_replaced(tmp_path: Path) -> None:
 def test_tying_all_needs_one_vocabulary() -> None:
     with pytest.raises(ConfigError, match="needs one vocabulary"):
         build_model(recipe("all"), 10, 11)
-
-
-def test_differing_keys() -> None:
-    one = {"a": 1, "b": {"c": 1, "d": {"e": 1}}, "f": 1}
-    other = {"a": 1, "b": {"c": 2, "d": {"e": 2}}, "g": 1}
-    assert differing_keys(one, other) == ["b.c", "b.d.e", "f", "g"]
 
 
 def test_what_is_averaged() -> None:

@@ -13,11 +13,8 @@ from torch import Tensor, nn
 
 from edgeformer.errors import ConfigError
 from edgeformer.families import model_config
-from edgeformer.model.transformer.config import RelativeBias as RelativeBiasConfig
-from edgeformer.model.transformer.config import (
-    TransformerConfig,
-    shared_heads,
-)
+from edgeformer.model.families import TRANSFORMER
+from edgeformer.model.transformer.config import RelativeBiasConfig, TransformerConfig
 from edgeformer.model.transformer.layers import EncoderLayer, sinusoids
 from edgeformer.model.transformer.model import Transformer
 from edgeformer.model.transformer.relative_bias import RelativeBias, bucket
@@ -88,7 +85,7 @@ def test_free_widths_follow_the_document() -> None:
 def test_shared_heads_follow_the_document() -> None:
     """A block of the article "Transformer详解（附代码）": one projection for all heads, scores over the root of the
     model's width, dropout behind the norm."""
-    model = build(**{**msgspec.structs.asdict(shared_heads()), **SMALL})
+    model = build(**{**msgspec.structs.asdict(TRANSFORMER.presets["shared_heads"]()), **SMALL})
     layer = first_layer(model)
     x, padding = torch.randn(2, 5, 32), torch.tensor([[1, 1, 1, 0, 0], [1] * 5], dtype=torch.int32)
     with torch.no_grad():

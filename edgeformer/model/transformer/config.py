@@ -1,8 +1,4 @@
-"""Configuration and presets of the families ``transformer`` and ``ssru``. Does not import torch.
-
-A preset named after what sets it apart has the sizes and dropouts of a published model; one that ends in ``_small`` is
-a smaller relative of such a model, which trains on a CPU.
-"""
+"""Configuration of the families ``transformer`` and ``ssru``, whose presets are in ``presets.toml``; needs no torch."""
 
 from __future__ import annotations
 
@@ -10,12 +6,11 @@ import math
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec.structs import replace
 
 from edgeformer.model.fields import Probability, Size, Tying
 
 
-class RelativeBias(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class RelativeBiasConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Trained biases of the scores of self-attention, by head and distance (Raffel et al. 2020, section 2.1)."""
 
     buckets: Annotated[int, msgspec.Meta(ge=4, multiple_of=2)] = 32
@@ -57,7 +52,7 @@ class TransformerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
     positions: Literal["sinusoidal", "learned", "table", "none"] = "sinusoidal"
     """Fixed sines and cosines, a trained table, a table that is stored with the weights but not trained (sinusoids,
     unless it is imported), or none."""
-    relative_bias: RelativeBias | None = None
+    relative_bias: RelativeBiasConfig | None = None
     """Biases of self-attention by distance; none by default."""
     scale_embeddings: bool | float = True
     """Multiply embeddings by the square root of ``d_model``, or by this number."""
@@ -145,94 +140,3 @@ class TransformerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknow
     def value_width(self) -> int:
         """Width of a head's values (F)."""
         return self.d_v or self.d_model // self.heads
-
-
-def tiny() -> TransformerConfig:
-    """128/256, 4 heads, 4+4 layers: the model of "Good for Misconceived Reasons" (ACL 2021) for Multi30k."""
-    return TransformerConfig(d_model=128, d_ff=256, heads=4, encoder_layers=4, decoder_layers=4, tied_embeddings="all")
-
-
-def edge() -> TransformerConfig:
-    """256/1024, 4 heads, 6+2 layers: a deep encoder and a shallow decoder, since the depth of the decoder
-    determines the latency."""
-    return TransformerConfig(d_model=256, d_ff=1024, heads=4, encoder_layers=6, decoder_layers=2, tied_embeddings="all")
-
-
-def base() -> TransformerConfig:
-    """512/2048, 8 heads, 6+6 layers: the base model of Vaswani et al. 2017."""
-    return TransformerConfig(tied_embeddings="all")
-
-
-def free_widths() -> TransformerConfig:
-    """Heads whose key and value widths are independent of ``d_model`` = 512, no biases around attention, unscaled
-    embeddings, LayerNorm after the residual sum: the attention of the notebook "Transformer pytorch"."""
-    return TransformerConfig(
-        d_k=32,
-        d_v=48,
-        attention_bias=False,
-        attention_output_bias=False,
-        scale_embeddings=False,
-        tied_embeddings="none",
-        attention_dropout=0.1,
-    )
-
-
-def free_widths_small() -> TransformerConfig:
-    """A smaller relative of :func:`free_widths`: 256/1024, 4 heads, 3+3 layers."""
-    return replace(free_widths(), d_model=256, d_ff=1024, heads=4, encoder_layers=3, decoder_layers=3)
-
-
-def incremental() -> TransformerConfig:
-    """24/48, 8 heads, 2+2 layers, no biases around attention but one in the output projection, dropout of a half: the
-    Transformer with a step-by-step decoder of the article "PyTorch系列之机器翻译｜注意力机制｜Transformer"."""
-    return TransformerConfig(
-        d_model=24,
-        d_ff=48,
-        heads=8,
-        encoder_layers=2,
-        decoder_layers=2,
-        attention_bias=False,
-        attention_output_bias=False,
-        tied_embeddings="none",
-        output_bias=True,
-        dropout=0.5,
-        attention_dropout=0.5,
-    )
-
-
-def shared_heads() -> TransformerConfig:
-    """Learned positions, one small projection shared by all heads, scores divided by the square root of ``d_model``,
-    LayerNorm before dropout, which is 0, a bias in the output projection; 256/1024, 8 heads, 6+6 layers, 100 positions:
-    the article "Transformer详解（附代码）"."""
-    return TransformerConfig(
-        d_model=256,
-        d_ff=1024,
-        heads=8,
-        positions="learned",
-        scale_embeddings=False,
-        share_head_projection=True,
-        attention_bias=False,
-        attention_scale="d_model",
-        dropout_after_norm=True,
-        tied_embeddings="none",
-        output_bias=True,
-        dropout=0.0,
-        max_source_length=100,
-        max_target_length=100,
-    )
-
-
-def word_level() -> TransformerConfig:
-    """512/2048, 8 heads, 6+6 layers, 80 positions, dropout on attention weights too: the English-French model of the
-    notebook "Transformer的pytorch实现"; its words need ``tokenizer.kind = "word"`` and ``tokenizer.shared = false``."""
-    return TransformerConfig(tied_embeddings="none", attention_dropout=0.1, max_source_length=80, max_target_length=80)
-
-
-def word_level_small() -> TransformerConfig:
-    """A smaller relative of :func:`word_level`, for CPUs: 128/512, 4 heads, 3+3 layers."""
-    return replace(word_level(), d_model=128, d_ff=512, heads=4, encoder_layers=3, decoder_layers=3)
-
-
-def bergamot() -> TransformerConfig:
-    """256/1536, 8 heads, 6+2 layers: the sizes of Marian's and Bergamot's "tiny" students (Kim et al. 2019)."""
-    return TransformerConfig(d_model=256, d_ff=1536, heads=8, encoder_layers=6, decoder_layers=2, tied_embeddings="all")

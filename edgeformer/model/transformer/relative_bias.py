@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from edgeformer.model.transformer import config
+from edgeformer.model.transformer.config import RelativeBiasConfig
 
 
 def bucket(distance: Tensor, buckets: int, max_distance: int) -> Tensor:
@@ -37,12 +37,12 @@ class RelativeBias(nn.Module):
         causal: there are no keys to the right of a query; otherwise, one half of the buckets is for them.
     """
 
-    places: Tensor
+    positions: Tensor
     buckets: Tensor
     tabulated: Tensor | None = None
     """Result of :meth:`by_offset`, if the exporter has computed it in advance."""
 
-    def __init__(self, settings: config.RelativeBias, heads: int, max_length: int, *, causal: bool) -> None:
+    def __init__(self, settings: RelativeBiasConfig, heads: int, max_length: int, *, causal: bool) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(settings.buckets, heads) * 0.02)
         offset = torch.arange(1 - max_length, max_length)  # of the key from the query
@@ -52,7 +52,7 @@ class RelativeBias(nn.Module):
             half = settings.buckets // 2
             buckets = bucket(offset.abs(), half, settings.max_distance) + (offset > 0) * half
         self.register_buffer("buckets", buckets, persistent=False)
-        self.register_buffer("places", torch.arange(max_length), persistent=False)
+        self.register_buffer("positions", torch.arange(max_length), persistent=False)
 
     def by_offset(self) -> Tensor:
         """Biases ``(H, 2 * L - 1)`` of keys at offsets ``1 - L … L - 1`` from their query."""
@@ -63,10 +63,10 @@ class RelativeBias(nn.Module):
 
     def forward(self, length: int) -> Tensor:
         """Biases of all pairs of positions, ``(1, H, length, length)``."""
-        places = self.places[:length]
-        offset = places[None, :] - places[:, None] + (len(self.places) - 1)
+        positions = self.positions[:length]
+        offset = positions[None, :] - positions[:, None] + (len(self.positions) - 1)
         return self.by_offset().index_select(1, offset.flatten()).view(1, -1, length, length)
 
     def of_last(self) -> Tensor:
         """Biases ``(1, H, 1, L)`` of keys up to their query, which is the last one: slice them from the right."""
-        return self.by_offset()[None, :, None, : len(self.places)]
+        return self.by_offset()[None, :, None, : len(self.positions)]
