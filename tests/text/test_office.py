@@ -1,9 +1,10 @@
-"""Fields, bookmarks and comments of office documents stay whole in whatever order words are translated."""
+"""Formats, links, fields, bookmarks and comments of office documents stay whole in whatever order words come."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,22 +12,30 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from lxml import etree
 
+from edgeformer_runtime.errors import DataError
 from edgeformer_text.block import Block
 from edgeformer_text.documents.files import read_document, translate_content
 from edgeformer_text.options import TextOptions
 from edgeformer_text.text_translator import TextTranslator
+from tests.commands import error
+from tests.commands import run as command
 from tests.text.attended import ReversingTranslator, text_translator
-from tests.text.test_documents import ODT, W, docx, packed, unpacked, words_of
+from tests.text.test_documents import W, docx, packed, unpacked
 
 NAMESPACE = f"{{{W}}}"
+ODT = (
+    'xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0" '
+    'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"'
+)
+BOLD = "<w:rPr><w:b/></w:rPr>"
 
 
 def run(content: str) -> str:
     return f"<w:r>{content}</w:r>"
 
 
-def text(content: str) -> str:
-    return run(f"<w:t>{content}</w:t>")
+def text(content: str, format: str = "") -> str:
+    return run(f"{format}<w:t>{content}</w:t>")
 
 
 def mark(kind: str) -> str:
@@ -46,29 +55,120 @@ def reversing() -> TextTranslator:
     return TextTranslator(translator, TextOptions(match_surface=False, max_repeats=0, check_numbers=False))
 
 
+def words_of(content: bytes) -> str:
+    """Body of a Word document, without its frame."""
+    body = re.search(r"<w:body>(.*)</w:body>", unpacked(content, "word/document.xml"), re.DOTALL)
+    assert body is not None
+    return body[1].replace(' xml:space="preserve"', "")
+
+
 def translated(body: str, translator: TextTranslator | None = None) -> str:
+    """The body of a Word document with a body."""
     return words_of(translate_content(translator or text_translator(), docx(body), "a.docx")[0])
+
+
+def read(content: bytes, name: str) -> list[str]:
+    """What is translated of the blocks of a document."""
+    document = read_document(content, name)
+    return [block.text for (block,) in document.pieces if isinstance(block, Block)]
 
 
 def shown(body: str) -> str:
     return re.sub(r"<w:instrText>.*?</w:instrText>|<[^>]*>", "", body)
 
 
-def test_footnote_marks_and_indices_stay_above_and_below_the_line() -> None:
-    def raised(content: str, level: str) -> str:
-        return run(f'<w:rPr><w:vertAlign w:val="{level}"/></w:rPr><w:t>{content}</w:t>')
+STYLE, STYLE_BOLD = '<w:rPr><w:rStyle w:val="L"/></w:rPr>', '<w:rPr><w:rStyle w:val="L"/><w:b/></w:rPr>'
+LANGUAGE = '<w:rPr><w:lang w:val="en-US"/></w:rPr>'
+NOTE = run('<w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t>[1]</w:t>')
+INDEX = run('<w:rPr><w:vertAlign w:val="subscript"/></w:rPr><w:t>2</w:t>')
+PARAGRAPHS = {
+    "runs of one format are one text": (
+        f"<w:pPr/>{text('a r')}{text('ed car.')}",
+        f"<w:pPr/>{text('une voiture rouge.')}",
+    ),
+    "formats follow their words": (
+        text("a ") + text("red", BOLD) + text(" car and more cars."),
+        text("une voiture ") + text("rouge", BOLD) + text(" and more cars."),
+    ),
+    "the spelling check divides no text": (
+        f"{text('a r', LANGUAGE)}<w:proofErr/><w:r w:rsidR='1'><w:t>ed</w:t></w:r>"
+        + text(" car", "<w:rPr><w:noProof/></w:rPr>"),
+        text("une voiture rouge", LANGUAGE),
+    ),
+    "all words of a link have a format of the link": (
+        f"{text('the dog runs ')}<w:hyperlink>{text('a ', STYLE)}{text('red', STYLE_BOLD)}{text(' car', STYLE)}"
+        "</w:hyperlink>",
+        f"{text('le chien court ')}<w:hyperlink>{text('une voiture ', STYLE)}{text('rouge', STYLE_BOLD)}</w:hyperlink>",
+    ),
+    "text boxes are translated": (
+        run(f"<w:t>a dog</w:t><w:pict><w:p>{text('a car')}</w:p></w:pict>"),
+        text("une chien") + run(f"<w:pict><w:p>{text('une voiture')}</w:p></w:pict>"),
+    ),
+    "tables, bookmarks and breaks stay": (
+        f"{text('a dog')}{run('<w:br/><w:t> runs.</w:t>')}<w:bookmarkEnd/></w:p>"
+        f"<w:tbl><w:tr><w:tc><w:p>{text('a car')}</w:p></w:tc></w:tr></w:tbl><w:p>{text('the')}",
+        f"{text('une chien')}{run('<w:br/>')}{text(' court.')}<w:bookmarkEnd/></w:p>"
+        f"<w:tbl><w:tr><w:tc><w:p>{text('une voiture')}</w:p></w:tc></w:tr></w:tbl><w:p>{text('le')}",
+    ),
+    **{
+        f"{mark} stays between its words": (
+            joint.format(mark).join(("<w:r><w:t>a dog</w:t>", "<w:t>a car</w:t></w:r>")),
+            text("une chien") + run(mark) + text("une voiture"),
+        )
+        for mark in ("<w:tab/>", "<w:br/>", '<w:br w:type="page"/>')
+        for joint in ("{}", "</w:r><w:r>{}</w:r><w:r>")
+    },
+    "footnote marks and indices stay above and below the line": (
+        text("the dog") + NOTE + text(" runs H") + INDEX + text("O"),
+        text("le chien") + NOTE + text(" court H") + INDEX + text("O"),
+    ),
+    "a footnote mark does not join the words around it": (
+        text("the dog") + NOTE + text("runs"),
+        text("le chien") + NOTE + text(" court"),
+    ),
+}
 
-    note, index = raised("[1]", "superscript"), raised("2", "subscript")
-    body = f"<w:p>{text('the dog')}{note}{text(' runs H')}{index}{text('O')}</w:p>"
-    document = read_document(docx(body), "a.docx")
-    assert [block.text for (block,) in document.pieces if isinstance(block, Block)] == ["the dog runs H2O"]
-    assert translated(body) == f"<w:p>{text('le chien')}{note}{text(' court H')}{index}{text('O')}</w:p>"
+
+@pytest.mark.parametrize(("body", "expected"), PARAGRAPHS.values(), ids=PARAGRAPHS)
+def test_paragraphs(body: str, expected: str) -> None:
+    assert translated(f"<w:p>{body}</w:p>") == f"<w:p>{expected}</w:p>"
 
 
-def test_a_footnote_mark_does_not_join_the_words_around_it() -> None:
-    note = run('<w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:t>1</w:t>')
-    body = f"<w:p>{text('the dog')}{note}{text('runs')}</w:p>"
-    assert translated(body) == f"<w:p>{text('le chien')}{note}{text(' court')}</w:p>"
+@pytest.mark.parametrize("container", ["hyperlink", "ins", "moveTo", "smartTag"])
+def test_page_numbers_notes_and_formats_inside_links_and_changes_stay(container: str) -> None:
+    note, number = '<w:footnoteReference w:id="2"/>', mark("begin") + text("3") + mark("end")
+    found = translated(
+        f"<w:p><w:{container}>{text('a dog')}{run('<w:tab/>')}{number}</w:{container}></w:p>"
+        f"<w:p><w:{container}>{text('a ')}{text('red', BOLD)}{run(f'<w:t> car</w:t>{note}')}</w:{container}></w:p>"
+    )
+    first, second = found.split("</w:p><w:p>")
+    assert first == f"<w:p><w:{container}>{text('une chien')}{run('<w:tab/>')}{number}</w:{container}>"
+    assert shown(second) == "une voiture rouge"
+    assert text("rouge", BOLD) in second
+    assert second.count(note) == 1
+    assert second.endswith(f"</w:{container}></w:p>")
+
+
+def test_the_model_reads_indices_but_no_footnote_marks() -> None:
+    body = text("the dog") + NOTE + text(" runs H") + INDEX + text("O")
+    assert read(docx(f"<w:p>{body}</w:p>"), "a.docx") == ["the dog runs H2O"]
+
+
+def test_headers_and_notes_are_translated_and_other_files_kept() -> None:
+    header = f'<w:hdr xmlns:w="{W}"><w:p>{text("a dog")}</w:p></w:hdr>'
+    second = header.replace("hdr", "document")
+    others = {"word/header1.xml": header, "word/styles.xml": "<a dog='x'/>", "word/document2.xml": second}
+    found, _ = translate_content(text_translator(), docx("<w:p/>", **others), "a.docx")
+    assert "une chien" in unpacked(found, "word/header1.xml")
+    assert "une chien" in unpacked(found, "word/document2.xml")
+    assert unpacked(found, "word/styles.xml") == "<a dog='x'/>"
+    assert "urn:unused" in unpacked(found, "word/document.xml")
+
+
+def test_a_format_that_is_not_read_is_named() -> None:
+    strict = '<w:document xmlns:w="http://purl.oclc.org/ooxml/wordprocessingml/main"><w:body/></w:document>'
+    with pytest.raises(DataError, match="not as Strict Open XML"):
+        read(packed({"word/document.xml": strict}), "a.docx")
 
 
 class TestComputedFields:
@@ -80,8 +180,7 @@ class TestComputedFields:
 
     def test_the_model_reads_their_result(self) -> None:
         body = f"<w:p>{text('the dog ')}{field('REF _Ref1', text('12'))}{text(' runs')}</w:p>"
-        document = read_document(docx(body), "a.docx")
-        assert [block.text for (block,) in document.pieces if isinstance(block, Block)] == ["the dog 12 runs"]
+        assert read(docx(body), "a.docx") == ["the dog 12 runs"]
         found = translated(body)
         assert found == f"<w:p>{text('le chien ')}{field('REF _Ref1', text('12'))}{text(' court')}</w:p>"
 
@@ -233,9 +332,10 @@ class TestRanges:
         assert found.count(first) == found.count(last) == 1
 
 
-def open_document(body: str) -> str:
+def open_document(body: str, translator: TextTranslator | None = None) -> str:
     content = packed({"mimetype": "application/x", "content.xml": f"<office:x {ODT}>{body}</office:x>"})
-    return unpacked(translate_content(reversing(), content, "a.odt")[0], "content.xml")
+    found = unpacked(translate_content(translator or text_translator(), content, "a.odt")[0], "content.xml")
+    return re.sub("^.*?<office:x [^<>]*>|</office:x>$", "", found, flags=re.DOTALL)
 
 
 class TestOpenDocument:
@@ -249,14 +349,52 @@ class TestOpenDocument:
         ],
     )
     def test_ranges_end_behind_their_beginning(self, start: str, end: str) -> None:
-        crossed = f"<text:p>the {start}red <text:span>dog{end} runs</text:span> car</text:p>"
-        found = open_document(crossed)
+        found = open_document(f"<text:p>the {start}red <text:span>dog{end} runs</text:span> car</text:p>", reversing())
         assert 0 < found.index(start) < found.index(end)
         assert shown(found).split() == ["car", "runs", "dog", "red", "the"]
 
     def test_fields_are_read_and_not_translated(self) -> None:
         number = '<text:page-number text:select-page="current">12</text:page-number>'
-        assert f"<text:p>car {number} dog</text:p>" in open_document(f"<text:p>dog {number} car</text:p>")
+        found = open_document(f"<text:p>dog {number} car</text:p>", reversing())
+        assert found == f"<text:p>car {number} dog</text:p>"
         body = "<text:p>the <text:span>red<!-- dog --><text:script>car</text:script></text:span> dog</text:p>"
-        document = read_document(packed({"content.xml": f"<office:x {ODT}>{body}</office:x>"}), "a.odt")
-        assert [block.text for (block,) in document.pieces if isinstance(block, Block)] == ["the red dog"]
+        assert read(packed({"content.xml": f"<office:x {ODT}>{body}</office:x>"}), "a.odt") == ["the red dog"]
+
+    @pytest.mark.parametrize(
+        ("body", "expected"),
+        [
+            (
+                '<text:h>a dog</text:h><text:p>a <text:span text:style-name="B">red</text:span> car<text:line-break/>'
+                "<text:note><text:note-body><text:p>a dog</text:p></text:note-body></text:note>.</text:p>",
+                '<text:h>une chien</text:h><text:p>une voiture <text:span text:style-name="B">rouge</text:span>'
+                "<text:line-break/><text:note><text:note-body><text:p>une chien</text:p></text:note-body></text:note>"
+                ".</text:p>",
+            ),
+            (  # elements stand for spaces, and line ends are spaces
+                "<text:p>a<text:s/>dog\n  runs. <text:s/>the<text:s/>\n</text:p>",
+                "<text:p>une chien court. <text:s/>le<text:s/> </text:p>",
+            ),
+        ],
+    )
+    def test_paragraphs(self, body: str, expected: str) -> None:
+        assert open_document(body) == expected
+
+
+@pytest.mark.parametrize("suffix", [".docx", ".odt"])
+def test_office_documents_are_files(small_bundle: Path, tmp_path: Path, suffix: str) -> None:
+    source, target = tmp_path / f"report{suffix}", tmp_path / f"out{suffix}"
+    source.write_bytes(docx("<w:p><w:r><w:t>The old dog runs.</w:t></w:r></w:p>"))
+    for named in ((source,), ("--input", source)):
+        message = error("translate", small_bundle, *named)
+        assert message == f"Name the translation of `{source}` with --output; it must end in {suffix}."
+        assert "is an input file" in error("translate", small_bundle, *named, "-o", source)
+        assert "must end in" in error("translate", small_bundle, *named, "-o", tmp_path / "out.txt")
+        if suffix == ".docx":
+            result = command("translate", small_bundle, *named, "-o", target)
+            assert (result.exit_code, result.stdout) == (0, "")
+            sentence = command("translate", small_bundle, "The old dog runs.").stdout.strip()
+            assert words_of(target.read_bytes()) == f"<w:p><w:r><w:t>{sentence}</w:t></w:r></w:p>"
+        else:
+            assert "lacks `content.xml`" in error("translate", small_bundle, *named, "-o", target)
+            assert not target.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"out{suffix}"] * target.exists() + [source.name]
