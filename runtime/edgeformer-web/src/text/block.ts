@@ -123,7 +123,8 @@ export function read(
   return { text: text + added, offsets, isUpper, without, addedPeriod: added };
 }
 
-function range(start: number, end: number): number[] {
+/** Whole numbers from one up to another. */
+export function range(start: number, end: number): number[] {
   return Array.from({ length: end - start }, (_, index) => start + index);
 }
 

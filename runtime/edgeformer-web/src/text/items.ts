@@ -1,5 +1,5 @@
 /** Puts placeholders where they belong in a translation. */
-import type { Item, Span } from "./block.js";
+import { type Item, range, type Span } from "./block.js";
 import lexicon from "./lexicon.json" with { type: "json" };
 import {
   baseCode,
@@ -11,7 +11,7 @@ import {
   startsWithLetter,
   trimStart,
 } from "./patterns.js";
-import { type AlignedSentence, joined, round, sharesOf, type Word } from "./words.js";
+import { type AlignedSentence, endsOf, joined, round, sharesOf, type Word } from "./words.js";
 
 /** Signs without a space before them, without one after them, and those that French sets apart. */
 const { closing: CLOSING, opening: OPENING, others, apart: APART } = lexicon.signs;
@@ -119,28 +119,24 @@ function found(items: readonly Item[], text: string, sentence?: AlignedSentence)
 
 /** The attention on an item of the word that has a span of the translation. */
 function attentionOn(sentence: AlignedSentence, { start, end }: Item, span: Span): number {
-  let offset = 0;
-  const index = sentence.words.findIndex(({ space, text }) => {
-    offset += space.length + text.length;
-    return offset > span[0];
-  });
-  return round(sharesOf(sentence, start, end)[index] ?? 0);
+  const word = endsOf(sentence).findIndex((offset) => offset > span[0]);
+  return round(sharesOf(sentence, start, end)[word] ?? 0);
 }
 
 /** Replaces characters of a translation with an item, and keeps the rest of the words they are in. */
 export function putOver(sentence: AlignedSentence, item: Item, [first, last]: Span): AlignedSentence {
-  let offset = 0;
+  const ends = endsOf(sentence);
   let isPut = false;
-  const words = sentence.words.flatMap((word): Word[] => {
-    const start = offset + word.space.length;
-    offset = start + word.text.length;
-    if (offset <= first || start >= last) return [word];
+  const words = sentence.words.flatMap((word, index): Word[] => {
+    const end = ends[index]!;
+    const start = end - word.text.length;
+    if (end <= first || start >= last) return [word];
     const parts: Word[] = [];
     if (start < first) parts.push({ ...word, text: word.text.slice(0, first - start) });
     if (!isPut)
       parts.push({ text: item.text, space: start < first ? "" : word.space, shares: on(sentence, item), item });
     isPut = true;
-    if (offset > last) parts.push({ ...word, text: word.text.slice(last - start), space: "" });
+    if (end > last) parts.push({ ...word, text: word.text.slice(last - start), space: "" });
     return parts;
   });
   return { ...sentence, words };
@@ -150,11 +146,7 @@ export function putOver(sentence: AlignedSentence, item: Item, [first, last]: Sp
  * may be missing in the translation. */
 function inserted(sentence: AlignedSentence, item: Item, text: string, start: number): AlignedSentence {
   const { words } = sentence;
-  const gap = bestGap(
-    sentence,
-    item.start,
-    Array.from({ length: words.length + 1 }, (_, index) => index),
-  );
+  const gap = bestGap(sentence, item.start, range(0, words.length + 1));
   const before = [...text.slice(Math.max(start, item.start - 2), item.start)].at(-1) ?? "";
   const [after = ""] = text.slice(item.end, item.end + 2);
   const behindWord = gap > 0 && endsWithLetter(words[gap - 1]!.text);

@@ -10,7 +10,7 @@ import { type Block, type Item, type Span, withoutItems, written } from "./block
 import { putOver } from "./items.js";
 import lexicon from "./lexicon.json" with { type: "json" };
 import { baseCode, escaped, python } from "./patterns.js";
-import { type AlignedSentence, round, sharesOf } from "./words.js";
+import { type AlignedSentence, endsOf, round, sharesOf } from "./words.js";
 
 type Counts = ReadonlyMap<string, number>;
 /** Language codes of source and target. */
@@ -198,8 +198,7 @@ export function corrected(
 ): AlignedSentence | undefined {
   const spans = numbers(targetWithout(sentence, taken), language).filter(({ groups }) => hasAny(groups, surplus));
   if (!lacked.length || lacked.length !== spans.length) return undefined;
-  let end = 0;
-  const ends = sentence.words.map(({ space, text }) => (end += space.length + text.length));
+  const ends = endsOf(sentence);
   const attention = lacked.map((item) => sharesOf(sentence, item.start, item.end).map(round));
   const paired = new Map<Item, Span>();
   for (const { start, end } of spans) {

@@ -12,7 +12,7 @@
  *    translation as placeholders are, and all is placed again.
  * 5. The words and tags are written in order. White space goes outside elements.
  */
-import { type Block, type Item, type Piece, type Span, written } from "./block.js";
+import { type Block, type Item, type Piece, range, type Span, written } from "./block.js";
 import { bestGap, bestRun, restored, spaced } from "./items.js";
 import {
   endsAlphanumeric,
@@ -31,27 +31,30 @@ import { type AlignedSentence, isElided, isWord, sharesOf, sourcesOf, type Word 
 const [FREE, FIXED] = [-1, -2];
 
 /** An element, or a tag that stands for itself. */
-interface Node {
-  /** Position of its tag in the block. */
-  order: number;
-  start: number;
-  end: number;
-  /** Marks that are written before and after its words. */
-  opening: Piece;
-  closing: Piece;
-  hasText: boolean;
+class Node {
+  /** What is written before and after its words. */
+  opening: Piece = "";
+  closing: Piece = "";
+  hasText = true;
   /** Whether it begins or ends an element whose other tag is in another sentence. */
-  isBegun: boolean;
-  isEnded: boolean;
+  isBegun = false;
+  isEnded = false;
   /** Whether it stands for itself, as an image does. */
-  isAlone: boolean;
+  isAlone = false;
   /** Whether it has no text, and white space comes before it or follows it. */
-  afterSpace: boolean;
-  beforeSpace: boolean;
-  children: Node[];
+  afterSpace = false;
+  beforeSpace = false;
+  readonly children: Node[] = [];
   /** Its first word in the translation, and the one after its last. */
-  first: number;
-  last: number;
+  first = 0;
+  last = 0;
+
+  /** @param order position of its tag in the block. */
+  constructor(
+    readonly order: number,
+    readonly start: number,
+    readonly end: number,
+  ) {}
 }
 
 /**
@@ -130,9 +133,7 @@ function source(block: Block, { order, start, end }: Node, span: Span): Item {
 
 /** Makes the tree of the chosen tags of a sentence; its root stands for the sentence itself. */
 function tree({ text, tags }: Block, chosen: readonly number[], [start, end]: Span): Node {
-  const none = { opening: "", closing: "", isBegun: false, isEnded: false, isAlone: false, first: 0, last: 0 };
-  const spaces = { afterSpace: false, beforeSpace: false };
-  const root: Node = { ...none, ...spaces, order: -1, start, end, hasText: true, children: [] };
+  const root = new Node(-1, start, end);
   const nodes = new Map<number, Node>();
   const members = new Set(chosen);
   for (const index of chosen) {
@@ -143,21 +144,13 @@ function tree({ text, tags }: Block, chosen: readonly number[], [start, end]: Sp
     }
     const isWhole = partner !== undefined && members.has(partner);
     const last = isWhole ? tags[partner]!.offset : offset;
-    const hasText = !isBlank(text.slice(offset, last));
-    const node: Node = {
-      ...none,
-      ...spaces,
-      order: index,
-      start: offset,
-      end: last,
-      opening: mark,
-      hasText,
-      children: [],
-    };
+    const node = new Node(index, offset, last);
+    node.opening = mark;
+    node.hasText = !isBlank(text.slice(offset, last));
     node.isAlone = partner === undefined;
     node.isEnded = !isWhole && partner !== undefined && partner < index;
     node.isBegun = !isWhole && partner !== undefined && !node.isEnded;
-    if (!hasText && !node.isBegun && !node.isEnded) {
+    if (!node.hasText && !node.isBegun && !node.isEnded) {
       // White space before the first word of the sentence or after its last is written around it.
       const close = isWhole ? partner : index;
       const isFirst = offset <= end && (!index || tags[index - 1]!.offset < offset);
@@ -230,8 +223,6 @@ function placeChildren(sentence: AlignedSentence, source: string, parent: Node, 
 }
 
 const length = ({ start, end }: Node): number => end - start;
-const range = (start: number, end: number): number[] =>
-  Array.from({ length: end - start }, (_, index) => start + index);
 
 /** Gives the nodes without text inside another one their gaps, in order: neither inside another one nor behind `l'`. */
 function placeBetween(sentence: AlignedSentence, parent: Node): void {

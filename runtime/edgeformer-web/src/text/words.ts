@@ -94,6 +94,12 @@ export function isElided(words: readonly Word[], index: number): boolean {
 /** The text of words, white space between them included. */
 export const joined = (words: readonly Word[]): string => words.map(({ space, text }) => space + text).join("");
 
+/** The end of each word in the text of the translation. */
+export function endsOf({ words }: AlignedSentence): number[] {
+  let end = 0;
+  return words.map(({ space, text }) => (end += space.length + text.length));
+}
+
 /** Divides a translation into words. */
 export function aligned(
   reading: Reading,
