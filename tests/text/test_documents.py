@@ -31,6 +31,7 @@ from edgeformer_text.documents.markdown import markdown_parts
 from edgeformer_text.documents.subtitles import _wrapped
 from edgeformer_text.plan import Plan
 from edgeformer_text.text_translator import TextTranslator
+from tests.amounts import examples
 from tests.commands import error, run
 from tests.text.attended import join, read_of, rewritten, text_translator
 
@@ -275,6 +276,7 @@ def test_a_paragraph_of_markdown_is_one_block_wherever_it_is_wrapped(begin: str)
         assert reading == "the year was 1984. a dog runs to `a b` car, 5) and + so [Note]: on # - it"
 
 
+@examples(15, 100)
 @given(
     st.lists(
         st.tuples(
@@ -304,6 +306,7 @@ def test_quotes_and_brackets_do_not_end_what_is_translated() -> None:
     assert (text.escape("[x]"), title.escape('"x"')) == ("\\[x\\]", '\\"x\\"')
 
 
+@examples(15, 100)
 @given(
     text=st.one_of(
         st.text(max_size=80),

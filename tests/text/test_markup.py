@@ -16,6 +16,7 @@ from edgeformer_runtime.translator import Translator
 from edgeformer_text.block import Block, Item, read
 from edgeformer_text.markup import html_parts
 from edgeformer_text.text_translator import TextTranslator
+from tests.amounts import examples
 from tests.bundles import copy_of, without_attention
 from tests.text.attended import WordTranslator, attended, join, read_of, rewritten
 
@@ -46,6 +47,7 @@ REFERENCES += ["&#65", "&#0;", "&#1;", "&#128;", "&#x41", "&#xD800;", "&amp", "&
 WRITTEN = st.lists(st.sampled_from([*REFERENCES, "q", "it;", ";", " ", "1", "=", "&"])).map("".join)
 
 
+@examples(25, 100)
 @given(text=WRITTEN)
 def test_the_model_reads_the_characters_that_a_browser_shows(text: str) -> None:
     blocks = [part for part in html_parts(text) if isinstance(part, Block)]

@@ -17,6 +17,7 @@ from edgeformer_text.block import Block
 from edgeformer_text.documents.files import read_document, translate_content
 from edgeformer_text.options import TextOptions
 from edgeformer_text.text_translator import TextTranslator
+from tests.amounts import examples
 from tests.commands import error
 from tests.commands import run as command
 from tests.text.attended import ReversingTranslator, text_translator
@@ -303,6 +304,7 @@ DIVIDED = (
 )
 
 
+@examples(20, 100)
 @example(body=DIVIDED)
 @given(body=documents())
 def test_documents_stay_whole_in_any_order_of_words(body: str) -> None:

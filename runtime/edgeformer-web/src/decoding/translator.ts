@@ -7,7 +7,7 @@ import { type ImportOnnxRuntime, openOnnxRuntime } from "../engine/onnxruntime.j
 import type { WasmSource } from "../engine/wasm.js";
 import { EdgeformerError } from "../errors.js";
 import type { Block } from "../text/block.js";
-import type { BlockTranslation, TextOptions } from "../text/translator.js";
+import type { BlockTranslation, TextOptions } from "../text/text_translator.js";
 import type { Tokenizers } from "../tokenizer/interface.js";
 import { openTokenizers } from "../tokenizer/open.js";
 import { type DecodeRequest, Decoder } from "./decoder.js";
@@ -167,7 +167,7 @@ export class LocalTranslator implements Translator {
     options: CallOptions = {},
     textOptions: TextOptions = {},
   ): Promise<BlockTranslation[]> {
-    const { textTranslator } = await import("../text/translator.js");
+    const { textTranslator } = await import("../text/text_translator.js");
     return textTranslator(this, textOptions).translateBlocks(blocks, options);
   }
 

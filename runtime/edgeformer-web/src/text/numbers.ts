@@ -6,11 +6,10 @@
  * a group. A translation has the numbers of its source if each side has every group of the other as often, or what may
  * stand for it.
  */
+import { type AlignedSentence, endsOf, putOver, round, sharesOf } from "./alignment.js";
 import { type Block, type Item, type Span, withoutItems, written } from "./block.js";
-import { putOver } from "./items.js";
 import lexicon from "./lexicon.json" with { type: "json" };
 import { baseCode, escaped, python } from "./patterns.js";
-import { type AlignedSentence, endsOf, round, sharesOf } from "./words.js";
 
 type Counts = ReadonlyMap<string, number>;
 /** Language codes of source and target. */

@@ -11,7 +11,7 @@ import type { CallOptions, Translator } from "../decoding/translation.js";
 import type { Block, Item, Piece, Tag } from "./block.js";
 import lexicon from "./lexicon.json" with { type: "json" };
 import { endsWithLetter, hasLetters, isBlank, startsWithLetter } from "./patterns.js";
-import type { TextOptions } from "./translator.js";
+import type { TextOptions } from "./text_translator.js";
 
 const names = (text: string): ReadonlySet<string> => new Set(text.split(" "));
 const { inline, copied, images, attributes: ATTRIBUTES, attributes_of, button_types, metadata } = lexicon.html;

@@ -12,8 +12,19 @@
  *    translation as placeholders are, and all is placed again.
  * 5. The words and tags are written in order. White space goes outside elements.
  */
+import {
+  type AlignedSentence,
+  bestGap,
+  bestRun,
+  isElided,
+  isWord,
+  restored,
+  sharesOf,
+  sourcesOf,
+  spaced,
+  type Word,
+} from "./alignment.js";
 import { type Block, type Item, type Piece, range, type Span, written } from "./block.js";
-import { bestGap, bestRun, restored, spaced } from "./items.js";
 import {
   endsAlphanumeric,
   endsWithLetter,
@@ -25,7 +36,6 @@ import {
   trimEnd,
   trimStart,
 } from "./patterns.js";
-import { type AlignedSentence, isElided, isWord, sharesOf, sourcesOf, type Word } from "./words.js";
 
 /** Owners of words that no node has, and of placeholders between the nodes. */
 const [FREE, FIXED] = [-1, -2];

@@ -12,6 +12,14 @@ import type { CallOptions } from "../decoding/translation.js";
 import type { LocalTranslator } from "../decoding/translator.js";
 import type { Tokenizers } from "../tokenizer/interface.js";
 import {
+  type AlignedSentence,
+  type AttentionRows,
+  aligned,
+  copied,
+  restored,
+  type SentenceTranslation,
+} from "./alignment.js";
+import {
   type Block,
   type Item,
   overlapping,
@@ -22,12 +30,11 @@ import {
   withoutItems,
   written,
 } from "./block.js";
-import { copied, restored } from "./items.js";
 import { corrected, type Differences, differences, type Languages, numberItems, targetWithout } from "./numbers.js";
 import { isBlank } from "./patterns.js";
 import { innerTags, withTags } from "./placement.js";
 import { hasWords, joinedItems, protectedItems } from "./protected.js";
-import { fittingSpans, joinedSpans, sentenceSpans } from "./sentences.js";
+import { fittingSpans, joinedSpans, sentenceSpans } from "./segmentation.js";
 import {
   applied,
   inCapitals,
@@ -38,7 +45,6 @@ import {
   type SurfaceChange,
   surfaceChange,
 } from "./surface.js";
-import { type AlignedSentence, type AttentionRows, aligned, type SentenceTranslation } from "./words.js";
 
 /** How a text is split into sentences and put together again. */
 export interface TextOptions {
