@@ -92,7 +92,7 @@ def markdown_parts(text: str) -> Iterator[str | Block]:
 
 @cache
 def _parser() -> Any:
-    """Return what finds paragraphs, headings, rows of tables and HTML; marks inside them are found here."""
+    """Return what finds paragraphs, headings, rows of tables and HTML; inline syntax is found here."""
     try:
         from markdown_it import MarkdownIt
     except ModuleNotFoundError as error:
@@ -109,7 +109,7 @@ def _blocks(lines: Sequence[str], content: str, labels: frozenset[str]) -> Itera
 
     Args:
         lines: its lines as the document has them.
-        content: its text, without what is before it in each line, such as the marks of lists and quotations.
+        content: its text, without what is before it in each line, such as the markers of lists and quotations.
         labels: labels of links.
     """
     paragraph, start = "", 0
@@ -125,7 +125,7 @@ def _blocks(lines: Sequence[str], content: str, labels: frozenset[str]) -> Itera
         offset = line.rindex(text)
         start, end = start if paragraph else offset, offset + len(text)
         paragraph += line
-        if line[end:].strip():  # the marks after a heading
+        if line[end:].strip():  # the signs after a heading
             yield from _paragraph(line[:end], start, labels)
             yield line[end:]
             paragraph = ""
@@ -164,7 +164,7 @@ def _paragraph(text: str, start: int, labels: frozenset[str], *, is_row: bool = 
 
 
 def _pairs(matches: Sequence[re.Match[str]], labels: frozenset[str]) -> dict[int, tuple[str, bool]]:
-    """Find the marks of emphasis and the brackets of links; others are text.
+    """Find the delimiters of emphasis and the brackets of links; others are text.
 
     Returns:
         How each is written, and whether it is an end, by its offset. A link whose text is its label gets its label
@@ -209,7 +209,7 @@ def _pairs(matches: Sequence[re.Match[str]], labels: frozenset[str]) -> dict[int
 
 @dataclass
 class _Builder(BlockBuilder):
-    """Collects the text and marks of a block."""
+    """Collects the text and tags of a block."""
 
     escapes: dict[int, str] = field(default_factory=dict)
     labels: frozenset[str] = frozenset()

@@ -29,11 +29,11 @@ _MARKUP = re.compile(
 _ACCESS_KEY = re.compile(
     r"(?:(?<![\w&])[&_](?=[^\W\d_])|(?<=[^\W\d_])&(?=[^\W\d_]{2})|(?<=\b[A-Z])_(?=[a-z]))(?!\w*[_;])"
 )
-"""The mark before a letter, as in ``_File`` and ``E&xit``, but not in identifiers, entities and names like AT&T."""
+"""The sign before a letter, as in ``_File`` and ``E&xit``, but not in identifiers, entities and names like AT&T."""
 
 
 def message_parts(text: str, flags: Collection[str]) -> Piece:
-    """Divide a message into text to copy and blocks to translate, without the mark of an access key.
+    """Divide a message into text to copy and blocks to translate, without the sign of an access key.
 
     Args:
         text: the message. Its line ends end sentences, also in HTML.

@@ -86,7 +86,7 @@ def _is_text_run(element: _Element) -> bool:
 
 
 def _level(run: _Element) -> str:
-    """``superscript`` or ``subscript`` for a footnote mark, an exponent or an index: a run without letters; or else
+    """``superscript`` or ``subscript`` for a footnote number, an exponent or an index: a run without letters; or else
     empty."""
     level = run.find(f"{_W}rPr/{_W}vertAlign")
     has_letters = any(map(str.isalpha, "".join(run.itertext(f"{_W}t"))))

@@ -15,7 +15,7 @@ from edgeformer_text.markup.tokens import BLOCKS, INLINE, Token, element_ends, h
 
 _INLINE = INLINE | {"", "!"}
 _MAX_SIGN_TOKENS = 10
-"""Most tokens of a footnote mark."""
+"""Most tokens of a footnote number."""
 _ATTRIBUTE = re.compile(
     r"""(?P<name>[^\s"'<>/=]+)(?:\s*=\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"'=<>`]+)))?"""
 )
@@ -80,7 +80,7 @@ def html_parts(
 
 
 def _is_raised_sign(tokens: Sequence[Token], start: int, end: int | None) -> bool:
-    """Whether an element is a footnote mark, an exponent or an index: above or below the line, and without letters."""
+    """Whether an element is a footnote number, an exponent or an index: above or below the line, without letters."""
     if tokens[start].name not in ("sub", "sup") or end is None or end - start > _MAX_SIGN_TOKENS:
         return False
     text = "".join(token.raw for token in tokens[start:end] if not token.name)

@@ -141,8 +141,8 @@ export class KernelEngine implements Engine {
   #options(options: PlainSearch): number {
     const suppressed = ascending(options.suppressed);
     const forbidden = ascending(options.forbidden);
-    const suppressedPlace = this.scratch.wholes("suppressed", suppressed);
-    const forbiddenPlace = this.scratch.wholes("forbidden", forbidden);
+    const suppressedAddress = this.scratch.wholes("suppressed", suppressed);
+    const forbiddenAddress = this.scratch.wholes("forbidden", forbidden);
     const address = this.scratch.reserve("options", OPTIONS_BYTES);
     const view = new DataView(this.#kernels().memory.buffer, address, OPTIONS_BYTES);
     const { beams, hypotheses, places, shrinks, stopsEarly, countsEnd, followsPrefix, wantsScores } = options;
@@ -151,9 +151,9 @@ export class KernelEngine implements Engine {
     view.setFloat64(64, options.lengthPenalty, true);
     view.setBigInt64(72, BigInt(options.givenLength), true);
     view.setBigInt64(80, BigInt(options.end), true);
-    view.setUint32(88, suppressedPlace, true);
+    view.setUint32(88, suppressedAddress, true);
     view.setBigInt64(96, BigInt(suppressed.length), true);
-    view.setUint32(104, forbiddenPlace, true);
+    view.setUint32(104, forbiddenAddress, true);
     view.setBigInt64(112, BigInt(forbidden.length), true);
     view.setBigInt64(120, BigInt(options.loopRepeats), true);
     view.setBigInt64(128, BigInt(options.loopGiven), true);

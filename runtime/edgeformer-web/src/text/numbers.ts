@@ -16,7 +16,7 @@ type Counts = ReadonlyMap<string, number>;
 export type Languages = readonly [string, string];
 
 /** Groups of digits that a translation lacks, and those that it has beyond its source's. */
-export interface Differences {
+export interface NumberDifferences {
   missing: Counts;
   surplus: Counts;
   /** Number of both. */
@@ -24,10 +24,10 @@ export interface Differences {
 }
 
 const SPACE = lexicon.numbers.space;
-/** Separator of thousands and decimal mark by language, from Unicode's CLDR. */
+/** Separators of thousands and of decimals by language, from Unicode's CLDR. */
 const FORMATS = new Map(
-  lexicon.numbers.formats.flatMap(([group, mark, codes]) =>
-    codes!.split(" ").map((code) => [code, [group!, mark!] as const]),
+  lexicon.numbers.formats.flatMap(([group, decimal, codes]) =>
+    codes!.split(" ").map((code) => [code, [group!, decimal!] as const]),
   ),
 );
 /** Numbers from 0 on that style guides write in words, cardinal and ordinal. */
@@ -80,8 +80,8 @@ function numbers(text: string, language: string): { start: number; end: number; 
 }
 
 /** Compares the numbers of a sentence with those of its translation. A sentence without digits has none. */
-export function differences(source: string, target: string, languages: Languages): Differences {
-  const none: Differences = { missing: new Map(), surplus: new Map(), count: 0 };
+export function differences(source: string, target: string, languages: Languages): NumberDifferences {
+  const none: NumberDifferences = { missing: new Map(), surplus: new Map(), count: 0 };
   if (!/\p{Nd}/u.test(source)) return none;
   const [own, other] = [asciiDigits(source), asciiDigits(target)];
   if (MYRIADS.test(own) !== MYRIADS.test(other)) return none; // 1.5 million is 150万
@@ -162,7 +162,7 @@ export function numberItems(
   block: Block,
   span: Span,
   taken: readonly Item[],
-  { missing, surplus }: Differences,
+  { missing, surplus }: NumberDifferences,
   languages: Languages,
   withSign: boolean,
 ): Item[] {
@@ -191,7 +191,7 @@ export function numberItems(
 export function corrected(
   sentence: AlignedSentence,
   lacked: readonly Item[],
-  { surplus }: Differences,
+  { surplus }: NumberDifferences,
   taken: readonly Item[],
   language: string,
 ): AlignedSentence | undefined {

@@ -41,7 +41,7 @@ import {
 const [FREE, FIXED] = [-1, -2];
 
 /** An element, or a tag that stands for itself. */
-class Node {
+class TagNode {
   /** What is written before and after its words. */
   opening: Piece = "";
   closing: Piece = "";
@@ -54,7 +54,7 @@ class Node {
   /** Whether it has no text, and white space comes before it or follows it. */
   afterSpace = false;
   beforeSpace = false;
-  readonly children: Node[] = [];
+  readonly children: TagNode[] = [];
   /** Its first word in the translation, and the one after its last. */
   first = 0;
   last = 0;
@@ -103,7 +103,7 @@ export function withTags(
     // Each round has fewer tags than the one before.
     const root = tree(block, tags, span);
     root.last = placed.words.length;
-    const wordless: Node[] = [];
+    const wordless: TagNode[] = [];
     for (let parents = [root]; parents.length; ) {
       const parent = parents.pop()!;
       placed = placeChildren(placed, block.text, parent, wordless);
@@ -120,42 +120,42 @@ export function withTags(
 }
 
 /** The text that an element has in a sentence of the source, with the tags in it, without white space at its edges. */
-function source(block: Block, { order, start, end }: Node, span: Span): Item {
-  const parts: { text: Piece[]; mark: Piece }[] = []; // what is before each tag, and the tag
+function source(block: Block, { order, start, end }: TagNode, span: Span): Item {
+  const parts: { text: Piece[]; tag: Piece }[] = []; // what is before each tag, and the tag
   let offset = Math.max(start, span[0]);
   for (const tag of block.tags.slice(order + 1, block.tags[order]!.partner)) {
-    parts.push({ text: written(block, offset, Math.min(tag.offset, span[1])), mark: tag.mark });
+    parts.push({ text: written(block, offset, Math.min(tag.offset, span[1])), tag: tag.raw });
     offset = Math.max(offset, tag.offset);
   }
-  parts.push({ text: written(block, offset, Math.min(end, span[1])), mark: "" });
+  parts.push({ text: written(block, offset, Math.min(end, span[1])), tag: "" });
   const isFilled = (piece: Piece) => typeof piece === "number" || !isBlank(piece);
   const filled = parts.flatMap(({ text }, index) => (text.some(isFilled) ? index : []));
-  const raw = parts.flatMap(({ text, mark }, index) => {
+  const raw = parts.flatMap(({ text, tag }, index) => {
     const trimmed = text.map((piece, at) => {
       if (typeof piece === "number") return piece;
       const begun = index <= filled[0]! && at === 0 ? trimStart(piece) : piece;
       return index >= filled.at(-1)! && at === text.length - 1 ? trimEnd(begun) : begun;
     });
-    return [...trimmed, mark];
+    return [...trimmed, tag];
   });
   return { start, end, text: trim(block.text.slice(start, end)), raw };
 }
 
 /** Makes the tree of the chosen tags of a sentence; its root stands for the sentence itself. */
-function tree({ text, tags }: Block, chosen: readonly number[], [start, end]: Span): Node {
-  const root = new Node(-1, start, end);
-  const nodes = new Map<number, Node>();
+function tree({ text, tags }: Block, chosen: readonly number[], [start, end]: Span): TagNode {
+  const root = new TagNode(-1, start, end);
+  const nodes = new Map<number, TagNode>();
   const members = new Set(chosen);
   for (const index of chosen) {
-    const { offset, mark, partner, parent } = tags[index]!;
+    const { offset, raw, partner, parent } = tags[index]!;
     if (partner !== undefined && nodes.has(partner)) {
-      nodes.get(partner)!.closing = mark;
+      nodes.get(partner)!.closing = raw;
       continue;
     }
     const isWhole = partner !== undefined && members.has(partner);
     const last = isWhole ? tags[partner]!.offset : offset;
-    const node = new Node(index, offset, last);
-    node.opening = mark;
+    const node = new TagNode(index, offset, last);
+    node.opening = raw;
     node.hasText = !isBlank(text.slice(offset, last));
     node.isAlone = partner === undefined;
     node.isEnded = !isWhole && partner !== undefined && partner < index;
@@ -169,7 +169,7 @@ function tree({ text, tags }: Block, chosen: readonly number[], [start, end]: Sp
       node.beforeSpace = isLast && isSpace(text.slice(last, last + 1));
     }
     nodes.set(index, node);
-    // An element of which only one tag is chosen is a mark between words, and so not the parent of what is inside.
+    // An element of which only one tag is chosen is a tag between words, and so not the parent of what is inside.
     const around = parent === undefined ? undefined : nodes.get(parent);
     (around && members.has(tags[around.order]!.partner ?? -1) ? around : root).children.push(node);
   }
@@ -177,7 +177,12 @@ function tree({ text, tags }: Block, chosen: readonly number[], [start, end]: Sp
 }
 
 /** Gives the nodes inside another one their words, no two of which are the same for nodes side by side. */
-function placeChildren(sentence: AlignedSentence, source: string, parent: Node, wordless: Node[]): AlignedSentence {
+function placeChildren(
+  sentence: AlignedSentence,
+  source: string,
+  parent: TagNode,
+  wordless: TagNode[],
+): AlignedSentence {
   const { first, last } = parent;
   const children = parent.children.filter(({ hasText }) => hasText);
   const words = sentence.words.slice(first, last);
@@ -232,10 +237,10 @@ function placeChildren(sentence: AlignedSentence, source: string, parent: Node, 
   return placed;
 }
 
-const length = ({ start, end }: Node): number => end - start;
+const length = ({ start, end }: TagNode): number => end - start;
 
 /** Gives the nodes without text inside another one their gaps, in order: neither inside another one nor behind `l'`. */
-function placeBetween(sentence: AlignedSentence, parent: Node): void {
+function placeBetween(sentence: AlignedSentence, parent: TagNode): void {
   const { first, last } = parent;
   const { words } = sentence;
   const filled = parent.children.filter((child) => child.hasText && child.first < child.last);
@@ -268,7 +273,7 @@ function placeBetween(sentence: AlignedSentence, parent: Node): void {
 }
 
 /** Whether an element begins or ends inside a word, which is in the translation; a placeholder beside it is none. */
-function dividesWord({ words, sourceWords }: AlignedSentence, source: string, { start, end }: Node): boolean {
+function dividesWord({ words, sourceWords }: AlignedSentence, source: string, { start, end }: TagNode): boolean {
   const apart = new Set([...sourceWords.flat(), ...words.flatMap(({ item }) => (item ? [item.start, item.end] : []))]);
   const isInside = (edge: number) => endsAlphanumeric(source.slice(0, edge)) && startsAlphanumeric(source.slice(edge));
   return [start, end].some((edge) => !apart.has(edge) && isInside(edge));
@@ -313,7 +318,7 @@ function gathered(
 
 /** How much each word attends to an element; less than any number if the source word that it attends to most is
  * elsewhere. */
-function preferences(sentence: AlignedSentence, _: string, { start, end }: Node): number[] {
+function preferences(sentence: AlignedSentence, _: string, { start, end }: TagNode): number[] {
   const sources = sourcesOf(sentence);
   return sharesOf(sentence, start, end).map((share, index) => {
     const source = sources[index];
@@ -324,7 +329,7 @@ function preferences(sentence: AlignedSentence, _: string, { start, end }: Node)
 
 /** How much each word belongs to an element: positive if most of it was translated from the element's text. Punctuation
  * that the element does not have may be between its words only. */
-function gains(sentence: AlignedSentence, source: string, { start, end }: Node): number[] {
+function gains(sentence: AlignedSentence, source: string, { start, end }: TagNode): number[] {
   const text = source.slice(start, end);
   return sharesOf(sentence, start, end).map((share, index) => {
     const { text: word } = sentence.words[index]!;
@@ -334,7 +339,7 @@ function gains(sentence: AlignedSentence, source: string, { start, end }: Node):
 }
 
 /** The words and tags in order, and the white space between them. */
-function write(words: readonly Word[], root: Node): Piece[] {
+function write(words: readonly Word[], root: TagNode): Piece[] {
   const pieces: Piece[] = [];
   // The next word; whether the white space before it is written; whether there must be some.
   let [index, isSpaced, isApart] = [0, false, false];
@@ -344,13 +349,13 @@ function write(words: readonly Word[], root: Node): Piece[] {
     const isEdge = index ? index === words.length || endsWithLetter(words[index - 1]!.text) : isApart;
     return own || (isEdge && (isWanted || !index) ? " " : "");
   };
-  // What is still to be written, the next at the end: a node that begins, a mark, or a word.
-  const waiting: (Node | { mark: Piece } | number)[] = [root];
+  // What is still to be written, the next at the end: a node that begins, its end, or a word.
+  const waiting: (TagNode | { tag: Piece } | number)[] = [root];
   for (let part = waiting.pop(); part !== undefined; part = waiting.pop()) {
     if (typeof part === "number") {
       pieces.push(space(false), ...(words[part]!.item?.raw ?? [words[part]!.text]));
       [index, isSpaced, isApart] = [part + 1, false, false];
-    } else if ("mark" in part) pieces.push(part.mark);
+    } else if ("tag" in part) pieces.push(part.tag);
     else {
       // White space goes before what has text, so that it is outside: `a <b>word</b>`.
       if (part.hasText || part.isBegun || part.afterSpace) {
@@ -368,7 +373,7 @@ function write(words: readonly Word[], root: Node): Piece[] {
         inner.push(...range(after, child.first), child);
         after = child.last;
       }
-      waiting.push(...[...inner, ...range(after, part.last), { mark: part.closing }].reverse());
+      waiting.push(...[...inner, ...range(after, part.last), { tag: part.closing }].reverse());
     }
   }
   return pieces.filter((piece) => piece !== "");

@@ -1,7 +1,7 @@
 /**
  * From a text to spans of sentences that the model can read. What is between the spans is copied.
  *
- * 1. Each line is divided into sentences, without the marks of lists and quotations before them.
+ * 1. Each line is divided into sentences, without the markers of lists and quotations before them.
  * 2. Sentences that were divided inside an item, such as a URL, are joined again.
  * 3. A sentence with too many tokens is split into two near its middle, and so are they, until all parts fit.
  *
