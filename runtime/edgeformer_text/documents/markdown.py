@@ -18,7 +18,14 @@ from edgeformer_text.markup.tokens import INLINE, Token, html_tokens
 from edgeformer_text.protected import FORMULA
 
 _FRONT_MATTER = re.compile(
-    r"(?:---[ \t]*\r?\n.*?\n(?:---|\.\.\.)|\+\+\+[ \t]*\r?\n.*?\n\+\+\+)[ \t]*(?:\r?\n|\Z)", re.DOTALL
+    r"""
+    (?:
+        ---[ \t]*\r?\n.*?\n(?:---|\.\.\.)        # YAML
+        |\+\+\+[ \t]*\r?\n.*?\n\+\+\+          # TOML
+    )
+    [ \t]*(?:\r?\n|\Z)
+    """,
+    re.DOTALL | re.VERBOSE,
 )
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _CONTAINER = re.compile(r"^([ \t>]*)(?=(?:!!!|\?\?\?\+?|===)[ \t]|\[\^[^\]]+\]:)")
