@@ -382,18 +382,6 @@ class TestHostileFiles:
                 with suppress(DataError):
                     translated(f"a{suffix}", data)
 
-    def test_hostile_text_takes_little_time(self) -> None:
-        odd = [
-            *("a", "`", "a`b``", "![", "[a", "](", "*a", "<!--", "{", ":a", "a@", "%(", ".", "> ", " ", "| ", "- "),
-            "\n\t",
-        ]
-        for piece in odd:
-            for suffix in (".md", ".txt", ".srt", ".po"):
-                with suppress(DataError):
-                    translated(f"a{suffix}", piece * (2_000 // len(piece)))
-        translated("a.srt", "0 --> 1\n" + "a dog\n" * 1000)
-        translated("a.md", f"{' ' * 50_000}a\n")
-
     def test_a_catalog_that_cannot_be_read_names_the_line(self) -> None:
         with pytest.raises(DataError, match=r"Line 2 of `a\.po` is not a gettext message"):
             translated("a.po", 'msgid "x"\nmsgstr "y\n')

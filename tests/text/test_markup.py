@@ -18,7 +18,7 @@ from edgeformer_text.markup import html_parts
 from edgeformer_text.text_translator import TextTranslator
 from tests.amounts import examples
 from tests.bundles import copy_of, without_attention
-from tests.text.attended import WordTranslator, attended, join, read_of, rewritten
+from tests.text.attended import WordTranslator, attended, join, rewritten
 
 TAG = re.compile(r"<[^<>]*>")
 MARKUP = [
@@ -227,24 +227,6 @@ def test_without_attention_tags_keep_their_relative_place(small_bundle: Path, tm
     assert result.text.startswith("<b>")
     assert result.text.index("</b>") < result.text.index("<i>")
     assert TAG.sub("", result.text) == plain.text
-
-
-def test_hostile_markup_takes_little_time(text_translator: TextTranslator) -> None:
-    for document in (
-        '<a "' * 2_000,
-        "<" * 4_000,
-        "<b>" * 4_000,
-        "<!--" * 2_000,
-        "&" * 4_000,
-        "<b a='x" * 1_000,
-        "<li><ul>" + "<b>" * 2_000 + "<li></li>" * 1_000,
-    ):
-        written = join(text_translator.split(document, format="html")).text
-        assert html.unescape(written) == html.unescape(document)
-
-
-def test_a_comment_without_an_end_is_not_translated(text_translator: TextTranslator) -> None:
-    assert read_of(text_translator.split("<p>The sea.</p><!-- The dog runs.", format="html")) == ["The sea."]
 
 
 @pytest.mark.parametrize("space", [("", " "), (" ", ""), (" ", " ")])

@@ -18,7 +18,7 @@ from edgeformer_text.glossary import Glossary
 from edgeformer_text.options import TextOptions
 from edgeformer_text.segmentation import sentence_spans
 from edgeformer_text.text_translator import TextTranslator
-from tests.text.attended import WordTranslator, join, read_of
+from tests.text.attended import WordTranslator, join
 from tests.web.rules import RULES
 
 PIECES = [
@@ -96,17 +96,6 @@ class TestLongSentences:
             assert max(lengths) <= (limit or translator.session.max_source_length)
             assert join(plan).text == text
             assert len(plan.sentences) > 1
-
-    def test_clauses_stay_whole(self, translator: Translator) -> None:
-        plan = TextTranslator(translator, TextOptions(max_sentence_tokens=30)).split(
-            "The old dog runs near the sea, the green river sings and the machine turns."
-        )
-        assert plan.sentences[0].text == "The old dog runs near the sea,"
-
-    def test_a_url_is_not_divided(self, translator: Translator) -> None:
-        url = "https://example.com/" + "a-b," * 100
-        plan = TextTranslator(translator, TextOptions(max_sentence_tokens=20)).split(f"The dog runs near {url}x today.")
-        assert read_of(plan) == ["The dog runs near", "today."]
 
 
 @pytest.mark.parametrize(
