@@ -14,7 +14,7 @@ from typing import Any
 from edgeformer_runtime.errors import ConfigError, missing_package
 from edgeformer_text.block import Block, Parts
 from edgeformer_text.markup.builder import ENTITY, BlockBuilder
-from edgeformer_text.markup.tokens import INLINE, Token, html_tokens
+from edgeformer_text.markup.tokens import INLINE, MarkupToken, html_tokens
 from edgeformer_text.protected import FORMULA
 
 _FRONT_MATTER = re.compile(
@@ -153,7 +153,7 @@ def _paragraph(text: str, start: int, labels: frozenset[str], *, is_row: bool = 
     yield text[:start]
     matches = list(_INLINE_SYNTAX.finditer(text, start, end))
     pairs, is_row = _pairs(matches, labels), is_row or text.startswith("|", start)
-    builder, offset = _Builder(labels=labels, pairs=pairs), start
+    builder, offset = _MarkdownBuilder(labels=labels, pairs=pairs), start
     for match in matches:
         builder.plain(text[offset : match.start()])
         offset = match.end()
@@ -162,7 +162,7 @@ def _paragraph(text: str, start: int, labels: frozenset[str], *, is_row: bool = 
         if is_cell or is_block_tag or match["break"] is not None:
             yield from builder.block()
             yield match[0]
-            builder = _Builder(labels=labels, pairs=pairs)
+            builder = _MarkdownBuilder(labels=labels, pairs=pairs)
         else:
             builder.inline(match)
     builder.plain(text[offset:end])
@@ -215,7 +215,7 @@ def _pairs(matches: Sequence[re.Match[str]], labels: frozenset[str]) -> dict[int
 
 
 @dataclass
-class _Builder(BlockBuilder):
+class _MarkdownBuilder(BlockBuilder):
     """Collects the text and tags of a block."""
 
     escapes: dict[int, str] = field(default_factory=dict)
@@ -238,7 +238,7 @@ class _Builder(BlockBuilder):
             raw, is_end = self.pairs[match.start()]
             name = match["emphasis"] or "["
             titled = _title_parts(raw[1:]) if is_end and name == "[" else ()
-            self.tag(Token(raw, name, is_end), ("]", *titled) if titled else ())
+            self.tag(MarkupToken(raw, name, is_end), ("]", *titled) if titled else ())
         elif match["image"] is not None:
             self._image(raw)
         elif match["html"] is not None:
@@ -258,7 +258,7 @@ class _Builder(BlockBuilder):
         if end in ("", "[]") and _label(text) in self.labels:
             end = f"[{text}]"
         parts = ("![", *_attribute(text, "[]"), "]", *(_title_parts(end) or (end,)))
-        self.tag(Token(raw, "img", is_void=True), parts)
+        self.tag(MarkupToken(raw, "img", is_void=True), parts)
 
 
 def _title_parts(end: str) -> Parts:
@@ -273,7 +273,7 @@ def _title_parts(end: str) -> Parts:
 def _attribute(text: str, delimiters: str) -> Parts:
     """A title or the description of an image, which a delimiter would end."""
     matches = list(_INLINE_SYNTAX.finditer(text))
-    builder, offset = _Builder(pairs=_pairs(matches, frozenset())), 0
+    builder, offset = _MarkdownBuilder(pairs=_pairs(matches, frozenset())), 0
     for match in matches:
         builder.plain(text[offset : match.start()])
         builder.inline(match)

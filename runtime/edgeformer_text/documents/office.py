@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from edgeformer_text.documents.document import Document
 from edgeformer_text.documents.packages import Package
 from edgeformer_text.markup.builder import BlockBuilder
-from edgeformer_text.markup.tokens import Token
+from edgeformer_text.markup.tokens import MarkupToken
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -69,17 +69,17 @@ class OfficeParagraph(BlockBuilder):
         elif character:
             self.add(character, [raw])
         else:
-            self.tag(Token(raw, is_void=True))
+            self.tag(MarkupToken(raw, is_void=True))
 
     def open(self, content: TagContent) -> None:
         """Begin what has translated text."""
         number = self._number(content)
-        self.tag(Token(f"\x01{number}\x02", number))
+        self.tag(MarkupToken(f"\x01{number}\x02", number))
 
     def close(self) -> None:
         """End what was begun last."""
         number = self.names[self.opened[-1]]
-        self.tag(Token(f"\x01/{number}\x02", number, is_end=True))
+        self.tag(MarkupToken(f"\x01/{number}\x02", number, is_end=True))
 
     def rebuild(self, translated: str) -> None:
         """Give the paragraph its translated text."""

@@ -24,7 +24,7 @@ _SPACES = f"{_TEXT}s"
 _WHITE_SPACE = re.compile(r"[ \t\r\n]+")
 
 
-class _Paragraph(OfficeParagraph):
+class _OpenDocumentParagraph(OfficeParagraph):
     """A paragraph or heading."""
 
     names_of_paragraphs = _PARAGRAPHS
@@ -58,13 +58,13 @@ def read_odt(content: bytes, name: str) -> Document:
     return office_document(package, roots, [paragraph for paragraph in paragraphs if paragraph.characters])
 
 
-def _read(element: _Element) -> _Paragraph:
-    paragraph = _Paragraph(element=element)
+def _read(element: _Element) -> _OpenDocumentParagraph:
+    paragraph = _OpenDocumentParagraph(element=element)
     _read_children(paragraph, element)
     return paragraph
 
 
-def _read_children(paragraph: _Paragraph, element: _Element) -> None:
+def _read_children(paragraph: _OpenDocumentParagraph, element: _Element) -> None:
     paragraph.plain(_collapsed(element.text))
     for child in element:
         if child.tag in _INLINE:

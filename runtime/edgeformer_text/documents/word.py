@@ -39,7 +39,7 @@ _TRANSLATED_FIELDS = frozenset(("FORMTEXT", "HYPERLINK", "QUOTE", "TOC"))
 
 
 @dataclass
-class _Paragraph(OfficeParagraph):
+class _WordParagraph(OfficeParagraph):
     """A paragraph. Text whose format is not that of most text of its paragraph, link or the like is marked."""
 
     names_of_paragraphs = (f"{_W}p",)
@@ -76,7 +76,7 @@ def read_docx(content: bytes, name: str) -> Document:
         element
         for root in roots.values()
         for element in package.paragraphs(root, f"{_W}p")
-        if any(part.tag == f"{_W}t" and part.text for part in _Paragraph.own_elements(element))
+        if any(part.tag == f"{_W}t" and part.text for part in _WordParagraph.own_elements(element))
     ]
     return office_document(package, roots, [_read(element) for element in elements])
 
@@ -107,13 +107,13 @@ def _content(element: _Element) -> tuple[object, ...]:
     return (element.tag, *sorted(element.attrib.items()), *map(_content, children))
 
 
-def _read(element: _Element) -> _Paragraph:
-    paragraph = _Paragraph(element=element)
+def _read(element: _Element) -> _WordParagraph:
+    paragraph = _WordParagraph(element=element)
     _read_children(paragraph, element)
     return paragraph
 
 
-def _read_children(paragraph: _Paragraph, element: _Element) -> None:
+def _read_children(paragraph: _WordParagraph, element: _Element) -> None:
     """Add what a paragraph or a container has."""
     for run in list(element.iterchildren(f"{_W}r")):
         _divide(run)
@@ -205,7 +205,7 @@ def _empty_run(run: _Element) -> _Element:
     return copy
 
 
-def _read_group(paragraph: _Paragraph, group: Sequence[_Element]) -> None:
+def _read_group(paragraph: _WordParagraph, group: Sequence[_Element]) -> None:
     """Add a container, a field that is computed, or what has no text."""
     child = group[0]
     if child.tag == f"{_W}fldSimple" and _is_computed(child.get(f"{_W}instr", "")):
@@ -241,7 +241,7 @@ def _most_common_run(element: _Element) -> _Element | None:
     return runs[sizes.most_common(1)[0][0]] if sizes else None
 
 
-def _read_run(paragraph: _Paragraph, run: _Element, base: _Format, last: _Format | None) -> _Format | None:
+def _read_run(paragraph: _WordParagraph, run: _Element, base: _Format, last: _Format | None) -> _Format | None:
     """Add a run; return its format if its element stays open, for runs of the same format that follow."""
     own = _format(run)
     if last is not None and own != last:

@@ -215,7 +215,7 @@ const JOINED = /^[\u0590-\u08ff\u1100-\u11ff\uac00-\ud7ff]/u;
 
 /** Whether a translation has all placeholders, perhaps with other white space. */
 export function copied(items: readonly Item[], text: string): boolean {
-  return found(items, text).size === items.length;
+  return occurrences(items, text).size === items.length;
 }
 
 /**
@@ -238,8 +238,8 @@ export function restored(
   let placed = withTokens(sentence, items);
   const target = joined(placed.words);
   const read = items.filter((item) => !without.includes(item));
-  const attended = found(read, target, placed);
-  const first = found(read, target);
+  const attended = occurrences(read, target, placed);
+  const first = occurrences(read, target);
   const kept = first.size > attended.size ? first : attended;
   for (const [item, span] of [...kept].sort(([, one], [, other]) => other[0] - one[0]))
     placed = putOver(placed, item, span);
@@ -291,7 +291,7 @@ export function bestGap(sentence: AlignedSentence, offset: number, gaps: readonl
 }
 
 /** Where a translation has each of those items that it has: the first copy, or the one with the most attention. */
-function found(items: readonly Item[], text: string, sentence?: AlignedSentence): Map<Item, Span> {
+function occurrences(items: readonly Item[], text: string, sentence?: AlignedSentence): Map<Item, Span> {
   const spans = new Map<Item, Span>();
   for (const item of items) {
     const characters = [...item.text].filter((character) => !isSpace(character)).map(escaped);
