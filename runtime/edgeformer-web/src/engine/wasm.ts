@@ -120,22 +120,22 @@ export class ScratchMemory {
     return address;
   }
 
-  /** Writes whole numbers from 0 to 2^31 - 1 as 64 bits each. */
+  /** Writes whole numbers as 64 bits each. */
   wholes(name: string, numbers: ArrayLike<number>): number {
-    const address = this.reserve(name, 8 * numbers.length);
-    new BigInt64Array(this.kernels.memory.buffer, address, numbers.length).set(Array.from(numbers, BigInt));
-    return address;
+    return this.#write(name, BigInt64Array.from(Array.from(numbers, BigInt)));
   }
 
   doubles(name: string, numbers: ArrayLike<number>): number {
-    const address = this.reserve(name, 8 * numbers.length);
-    new Float64Array(this.kernels.memory.buffer, address, numbers.length).set(numbers);
-    return address;
+    return this.#write(name, Float64Array.from(numbers));
   }
 
   bytes(name: string, content: Uint8Array): number {
-    const address = this.reserve(name, content.length);
-    new Uint8Array(this.kernels.memory.buffer, address, content.length).set(content);
+    return this.#write(name, content);
+  }
+
+  #write(name: string, { buffer, byteOffset, byteLength }: BigInt64Array | Float64Array | Uint8Array): number {
+    const address = this.reserve(name, byteLength);
+    new Uint8Array(this.kernels.memory.buffer, address).set(new Uint8Array(buffer, byteOffset, byteLength));
     return address;
   }
 
