@@ -39,16 +39,16 @@ def text(content: str, format: str = "") -> str:
     return run(f"{format}<w:t>{content}</w:t>")
 
 
-def mark(kind: str) -> str:
+def field_char(kind: str) -> str:
     return run(f'<w:fldChar w:fldCharType="{kind}"/>')
 
 
 def head(instruction: str) -> str:
-    return f"{mark('begin')}{run(f'<w:instrText> {instruction} </w:instrText>')}{mark('separate')}"
+    return f"{field_char('begin')}{run(f'<w:instrText> {instruction} </w:instrText>')}{field_char('separate')}"
 
 
 def field(instruction: str, result: str) -> str:
-    return f"{head(instruction)}{result}{mark('end')}"
+    return f"{head(instruction)}{result}{field_char('end')}"
 
 
 def reversing() -> TextTranslator:
@@ -112,18 +112,18 @@ PARAGRAPHS = {
         f"<w:tbl><w:tr><w:tc><w:p>{text('une voiture')}</w:p></w:tc></w:tr></w:tbl><w:p>{text('le')}",
     ),
     **{
-        f"{mark} stays between its words": (
-            joint.format(mark).join(("<w:r><w:t>a dog</w:t>", "<w:t>a car</w:t></w:r>")),
-            text("une chien") + run(mark) + text("une voiture"),
+        f"{joint} stays between its words": (
+            between.format(joint).join(("<w:r><w:t>a dog</w:t>", "<w:t>a car</w:t></w:r>")),
+            text("une chien") + run(joint) + text("une voiture"),
         )
-        for mark in ("<w:tab/>", "<w:br/>", '<w:br w:type="page"/>')
-        for joint in ("{}", "</w:r><w:r>{}</w:r><w:r>")
+        for joint in ("<w:tab/>", "<w:br/>", '<w:br w:type="page"/>')
+        for between in ("{}", "</w:r><w:r>{}</w:r><w:r>")
     },
-    "footnote marks and indices stay above and below the line": (
+    "footnote numbers and indices stay above and below the line": (
         text("the dog") + NOTE + text(" runs H") + INDEX + text("O"),
         text("le chien") + NOTE + text(" court H") + INDEX + text("O"),
     ),
-    "a footnote mark does not join the words around it": (
+    "a footnote number does not join the words around it": (
         text("the dog") + NOTE + text("runs"),
         text("le chien") + NOTE + text(" court"),
     ),
@@ -137,7 +137,7 @@ def test_paragraphs(body: str, expected: str) -> None:
 
 @pytest.mark.parametrize("container", ["hyperlink", "ins", "moveTo", "smartTag"])
 def test_page_numbers_notes_and_formats_inside_links_and_changes_stay(container: str) -> None:
-    note, number = '<w:footnoteReference w:id="2"/>', mark("begin") + text("3") + mark("end")
+    note, number = '<w:footnoteReference w:id="2"/>', field_char("begin") + text("3") + field_char("end")
     found = translated(
         f"<w:p><w:{container}>{text('a dog')}{run('<w:tab/>')}{number}</w:{container}></w:p>"
         f"<w:p><w:{container}>{text('a ')}{text('red', BOLD)}{run(f'<w:t> car</w:t>{note}')}</w:{container}></w:p>"
@@ -150,7 +150,7 @@ def test_page_numbers_notes_and_formats_inside_links_and_changes_stay(container:
     assert second.endswith(f"</w:{container}></w:p>")
 
 
-def test_the_model_reads_indices_but_no_footnote_marks() -> None:
+def test_the_model_reads_indices_but_no_footnote_numbers() -> None:
     body = text("the dog") + NOTE + text(" runs H") + INDEX + text("O")
     assert read(docx(f"<w:p>{body}</w:p>"), "a.docx") == ["the dog runs H2O"]
 
@@ -195,23 +195,22 @@ class TestComputedFields:
         simple = f'<w:fldSimple w:instr=" AUTHOR ">{text("a dog")}</w:fldSimple>'
         assert translated(f"<w:p>{text('the car ')}{simple}</w:p>") == f"<w:p>{text('le voiture ')}{simple}</w:p>"
 
-    def test_marks_within_a_run_of_text_are_found(self) -> None:
-        marks = re.sub("</?w:r>", "", field("PAGE", text("7")))
-        found = translated(f"<w:p>{run(f'<w:t>the dog </w:t>{marks}<w:t> runs</w:t>')}</w:p>")
+    def test_field_characters_within_a_run_of_text_are_found(self) -> None:
+        parts = re.sub("</?w:r>", "", field("PAGE", text("7")))
+        found = translated(f"<w:p>{run(f'<w:t>the dog </w:t>{parts}<w:t> runs</w:t>')}</w:p>")
         assert found == f"<w:p>{text('le chien ')}{field('PAGE', text('7'))}{text(' court')}</w:p>"
 
     def test_fields_in_fields_are_part_of_them(self) -> None:
         inner = field("MERGEFIELD x", text("the"))
-        whole = (
-            f"{mark('begin')}{run('<w:instrText> IF </w:instrText>')}{inner}{mark('separate')}{text('a')}{mark('end')}"
-        )
+        condition = run("<w:instrText> IF </w:instrText>") + inner
+        whole = f"{field_char('begin')}{condition}{field_char('separate')}{text('a')}{field_char('end')}"
         found = translated(f"<w:p>{text('red dog ')}{whole}{text(' car')}</w:p>", reversing())
         assert whole in found
         assert shown(found.replace(inner, "")) == "car a dog red"
 
 
 class TestLinks:
-    def test_their_text_is_translated_between_their_marks(self) -> None:
+    def test_their_text_is_translated_between_their_field_characters(self) -> None:
         link = field('HYPERLINK "http://x.y"', "{}")
         found = translated(f"<w:p>{text('a ')}{link.format(text('red'))}{text(' car runs')}</w:p>")
         assert found == f"<w:p>{text('une voiture ')}{link.format(text('rouge'))}{text(' court')}</w:p>"
@@ -220,22 +219,22 @@ class TestLinks:
         number = field("PAGEREF _Toc1", text("3"))
         entry = field('HYPERLINK \\\\l "_Toc1"', "{}" + run("<w:tab/>") + number)
         link = '<w:hyperlink w:anchor="_Toc2">{}' + run("<w:tab/>") + number + "</w:hyperlink>"
-        body = f"<w:p>{head('TOC')}{entry}</w:p><w:p>{link}</w:p><w:p>{mark('end')}</w:p>"
+        body = f"<w:p>{head('TOC')}{entry}</w:p><w:p>{link}</w:p><w:p>{field_char('end')}</w:p>"
         found = translated(body.format(text("the dog"), text("a red car")))
         assert found == body.format(text("le chien"), text("une voiture rouge"))
 
 
-def marks_of(document: str) -> list[str]:
-    """Kinds of the marks of fields, in order, with the instructions of those that begin."""
+def field_chars_of(document: str) -> list[str]:
+    """Kinds of field characters, in order, with the instructions of those that begin."""
     root = etree.fromstring(f'<w:body xmlns:w="{W}">{document}</w:body>')
-    marks = root.iter(f"{NAMESPACE}fldChar", f"{NAMESPACE}instrText")
-    return [mark.get(f"{NAMESPACE}fldCharType") or (mark.text or "").strip() for mark in marks]
+    parts = root.iter(f"{NAMESPACE}fldChar", f"{NAMESPACE}instrText")
+    return [part.get(f"{NAMESPACE}fldCharType") or (part.text or "").strip() for part in parts]
 
 
 def assert_whole(document: str) -> None:
     """Check that fields are balanced, with instructions before results, and that no range ends before it begins."""
     stack: list[str] = []
-    for kind in marks_of(document):
+    for kind in field_chars_of(document):
         if kind == "begin":
             stack.append(kind)
         elif kind == "separate":
@@ -294,9 +293,9 @@ def documents(draw: st.DrawFn) -> str:
 
 
 DIVIDED = (
-    f'<w:p>{text("the dog ")}<w:bookmarkStart w:id="0"/>{text("the dog ")}{mark("begin")}'
+    f'<w:p>{text("the dog ")}<w:bookmarkStart w:id="0"/>{text("the dog ")}{field_char("begin")}'
     f'{run("<w:instrText> PAGE </w:instrText>")}<w:bookmarkEnd w:id="0"/></w:p>'
-    f"<w:p>{mark('separate')}{mark('end')}</w:p>"
+    f"<w:p>{field_char('separate')}{field_char('end')}</w:p>"
 )
 
 
@@ -307,7 +306,7 @@ def test_documents_stay_whole_in_any_order_of_words(body: str) -> None:
     assert_whole(body)
     found = translated(body, reversing())
     assert_whole(found)
-    assert sorted(marks_of(found)) == sorted(marks_of(body))
+    assert sorted(field_chars_of(found)) == sorted(field_chars_of(body))
     for name in ("bookmarkStart", "bookmarkEnd", "commentRangeStart", "commentRangeEnd"):
         assert found.count(f"<w:{name}") == body.count(f"<w:{name}")
     lost = Counter(shown(body).replace(" ", "")) - Counter(shown(found).replace(" ", ""))
