@@ -24,10 +24,12 @@ OPTIONAL = {
     "distributed/ray_workers.py": {"ray"},
     "tokenizer/sentencepiece.py": {"sentencepiece"},
     "text/segmentation.py": {"sentencex"},
+    "text/documents/fields.py": {"lxml"},
     "text/documents/markdown.py": {"markdown_it"},
     "text/documents/marked.py": {"lxml"},
     "text/documents/open_document.py": {"lxml"},
     "text/documents/packages.py": {"lxml"},
+    "text/documents/ranges.py": {"lxml"},
     "text/documents/word.py": {"lxml"},
     "text/languages.py": {"py3langid"},
 }
