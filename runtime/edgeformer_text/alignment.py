@@ -281,7 +281,7 @@ def _proportional(source: str, ends: Sequence[int], length: int) -> tuple[list[S
 def copied(items: Sequence[Item], text: str) -> bool:
     """Return whether a translation has all placeholders among the items, perhaps with other white space."""
     placeholders = [item for item in items if not item.is_term]
-    return len(_found(placeholders, text)) == len(placeholders)
+    return len(_occurrences(placeholders, text)) == len(placeholders)
 
 
 def restored(
@@ -303,7 +303,7 @@ def restored(
     sentence = sentence.with_tokens((item.start, item.end) for item in items)
     target = joined(sentence.words, "")
     read = [item for item in items if item not in without]
-    found = max(_found(read, target, sentence), _found(read, target), key=len)
+    found = max(_occurrences(read, target, sentence), _occurrences(read, target), key=len)
     missing = [item for item in items if item not in found]
     for item, (first, last) in sorted(found.items(), key=lambda pair: -pair[1][0]):
         text_found = target[first:last] if item.is_term else item.text  # a term keeps its capital
@@ -349,7 +349,7 @@ def best_gap(sentence: AlignedSentence, offset: int, gaps: NDArray[np.intp]) -> 
     return int(gaps[scores.round(6)[gaps].argmax()])
 
 
-def _found(items: Sequence[Item], text: str, sentence: AlignedSentence | None = None) -> dict[Item, Span]:
+def _occurrences(items: Sequence[Item], text: str, sentence: AlignedSentence | None = None) -> dict[Item, Span]:
     """Where a translation has each of those items that it has, placeholders before terms: the first copy, or the one
     with the most attention on the item; one in other letters, such as `%S` for `%s`, only if there is no other."""
     found: dict[Item, Span] = {}

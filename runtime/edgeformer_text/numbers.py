@@ -35,7 +35,7 @@ SPACE: str = _NUMBERS["space"]
 FORMATS: dict[str, tuple[str, str]] = {
     code: (group, decimal) for group, decimal, codes in _NUMBERS["formats"] for code in codes.split()
 }
-"""Separator of thousands and decimal mark by language, from Unicode's CLDR."""
+"""Separators of thousands and of decimals by language, from Unicode's CLDR."""
 TIME = re.compile(_NUMBERS["time"])
 """A time of day, or an hour."""
 _ORDINALS: dict[str, str] = _NUMBERS["ordinals"]
@@ -175,7 +175,7 @@ def ascii_digits(text: str) -> str:
 
 def with_signs(text: str, start: int, end: int) -> tuple[int, int]:
     """The characters of a number and of the sign of a currency or unit beside it. One that has a sign is an amount,
-    so that a point or comma in it is the mark of decimals or thousands."""
+    so that a point or comma in it separates decimals or thousands."""
     before, after = _BEFORE_AMOUNT.search(text[:start]), _AFTER_AMOUNT.match(text, end)
     return before.start() if before else start, after.end() if after else end
 

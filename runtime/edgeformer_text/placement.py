@@ -37,7 +37,7 @@ _NO_TAG = Tag(0, "")
 
 
 @dataclass
-class _Node:
+class _TagNode:
     """An element, or a tag that stands for itself."""
 
     order: int
@@ -55,14 +55,14 @@ class _Node:
     """Whether it has no text, and white space comes before it."""
     before_space: bool = False
     """Whether it has no text, and white space follows it."""
-    children: list[_Node] = field(default_factory=list)
+    children: list[_TagNode] = field(default_factory=list)
     first: int = 0
     """Its first word in the translation."""
     last: int = 0
     """The word after its last."""
 
 
-_Part = str | Word | tuple[_Node, bool]
+_Part = str | Word | tuple[_TagNode, bool]
 """What is written: white space, a word, or the beginning or end of a node."""
 
 
@@ -138,7 +138,7 @@ def _text(part: _Part, block: Block) -> str:
     return "" if tag is None else tag.raw
 
 
-def _source(block: Block, node: _Node, start: int, end: int) -> Item:
+def _source(block: Block, node: _TagNode, start: int, end: int) -> Item:
     """The text that an element has in a sentence of the source, with the tags in it."""
     parts, offset = list[str](), max(start, node.start)  # text, a tag, text, and so on
     for tag in block.tags[node.order + 1 : block.tags[node.order].partner]:
@@ -152,17 +152,17 @@ def _source(block: Block, node: _Node, start: int, end: int) -> Item:
     return Item(node.start, node.end, block.text[node.start : node.end].strip(), "".join(parts))
 
 
-def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
+def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _TagNode:
     """Make the tree of the chosen tags of a sentence; its root stands for the sentence itself."""
-    root = _Node(-1, start, end)
-    nodes: dict[int, _Node] = {}
+    root = _TagNode(-1, start, end)
+    nodes: dict[int, _TagNode] = {}
     members = frozenset(chosen)
     for index in chosen:
         tag = block.tags[index]
         if tag.partner is not None and tag.partner in nodes:  # the end of an element that began before
             nodes[tag.partner].closing = tag
             continue
-        node = nodes[index] = _Node(index, tag.offset, tag.offset, tag)
+        node = nodes[index] = _TagNode(index, tag.offset, tag.offset, tag)
         if tag.partner in members:
             node.end = block.tags[tag.partner].offset
         node.has_text = bool(block.text[node.start : node.end].strip())
@@ -176,20 +176,20 @@ def _tree(block: Block, chosen: Sequence[int], start: int, end: int) -> _Node:
             is_last = node.end >= start and (close + 1 == len(block.tags) or block.tags[close + 1].offset > node.end)
             node.after_space = is_first and (not node.start or block.text[node.start - 1].isspace())
             node.before_space = is_last and block.text[node.end : node.end + 1].isspace()
-        # An element of which only one tag is chosen is a mark between words, and so not the parent of what is inside.
+        # An element of which only one tag is chosen is a tag between words, and so not the parent of what is inside.
         parent = nodes.get(tag.parent) if tag.parent is not None else None
         (root if parent is None or block.tags[parent.order].partner not in members else parent).children.append(node)
     return root
 
 
-def _place(sentence: AlignedSentence, source: str, root: _Node) -> tuple[AlignedSentence, list[_Node]]:
+def _place(sentence: AlignedSentence, source: str, root: _TagNode) -> tuple[AlignedSentence, list[_TagNode]]:
     """Give the nodes inside another one their words, all among those of the node around, no two of which are the same
     for nodes side by side.
 
     Returns:
         The translation, perhaps with placeholders elsewhere, and the nodes that have text but no words.
     """
-    parents, wordless = [root], list[_Node]()
+    parents, wordless = [root], list[_TagNode]()
     while parents:
         parent = parents.pop()
         sentence, found = _place_children(sentence, source, parent)
@@ -198,7 +198,7 @@ def _place(sentence: AlignedSentence, source: str, root: _Node) -> tuple[Aligned
     return sentence, wordless
 
 
-def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> tuple[AlignedSentence, list[_Node]]:
+def _place_children(sentence: AlignedSentence, source: str, parent: _TagNode) -> tuple[AlignedSentence, list[_TagNode]]:
     # Placeholders belong to the child that they are in in the source, wherever the model put them.
     first, last = parent.first, parent.last
     children = [child for child in parent.children if child.has_text]
@@ -260,7 +260,7 @@ def _place_children(sentence: AlignedSentence, source: str, parent: _Node) -> tu
 
 
 def _place_between(
-    sentence: AlignedSentence, parent: _Node, gaps: NDArray[np.intp], placed: Sequence[tuple[Span, int, int]]
+    sentence: AlignedSentence, parent: _TagNode, gaps: NDArray[np.intp], placed: Sequence[tuple[Span, int, int]]
 ) -> None:
     """Give the nodes without text inside another one their gaps, in order.
 
@@ -287,7 +287,7 @@ def _place_between(
         gaps = gaps[np.searchsorted(gaps, node.first) :]
 
 
-def _divides_word(sentence: AlignedSentence, source: str, node: _Node) -> bool:
+def _divides_word(sentence: AlignedSentence, source: str, node: _TagNode) -> bool:
     """Whether an element begins or ends inside a word; a placeholder beside it does not belong to one."""
     edges = {node.start, node.end} - sentence.apart
     return any(source[edge - 1 : edge].isalnum() and source[edge : edge + 1].isalnum() for edge in edges)
@@ -318,7 +318,7 @@ def _gathered(
     return sentence.reordered(first, order.tolist()), owners[order]
 
 
-def _preferences(sentence: AlignedSentence, source: str, node: _Node) -> Shares:
+def _preferences(sentence: AlignedSentence, source: str, node: _TagNode) -> Shares:
     """How much each word attends to an element; less than any number if the source word that it attends to most is
     elsewhere."""
     starts, ends = sentence.source_edges
@@ -326,7 +326,7 @@ def _preferences(sentence: AlignedSentence, source: str, node: _Node) -> Shares:
     return np.where(is_inner, sentence.shares(node.start, node.end), -np.inf)
 
 
-def _gains(sentence: AlignedSentence, source: str, node: _Node) -> Shares:
+def _gains(sentence: AlignedSentence, source: str, node: _TagNode) -> Shares:
     """How much each word belongs to an element: positive if most of it was translated from the element's text."""
     gains = sentence.shares(node.start, node.end) - 0.5
     for index in np.flatnonzero(gains > -0.01):
@@ -336,7 +336,7 @@ def _gains(sentence: AlignedSentence, source: str, node: _Node) -> Shares:
     return gains
 
 
-def _written(words: Sequence[Word], root: _Node) -> list[_Part]:
+def _written(words: Sequence[Word], root: _TagNode) -> list[_Part]:
     """The words and tags in order, and the white space between them."""
     parts = list[_Part]()
     index, is_spaced, is_apart = 0, False, False
@@ -351,7 +351,7 @@ def _written(words: Sequence[Word], root: _Node) -> list[_Part]:
 
     # What is still to be written, the next at the end: a node that begins, the end of one, or a word. This is a stack
     # instead of recursion, as elements may be nested more deeply than Python's calls.
-    waiting: list[_Node | tuple[_Node, bool] | int] = [root]
+    waiting: list[_TagNode | tuple[_TagNode, bool] | int] = [root]
     while waiting:
         part = waiting.pop()
         if isinstance(part, int):
@@ -369,7 +369,7 @@ def _written(words: Sequence[Word], root: _Node) -> list[_Part]:
             if part.before_space:  # that of the next word follows the tag: `word<br> next`
                 is_spaced, is_apart = False, is_apart or part.opening.is_alone
             # Then follow its children, its own words between them, and its end.
-            inner: list[_Node | tuple[_Node, bool] | int] = []
+            inner: list[_TagNode | tuple[_TagNode, bool] | int] = []
             after = part.first
             for child in sorted(part.children, key=lambda child: (child.first, child.last, child.order)):
                 inner += [*range(after, child.first), child]

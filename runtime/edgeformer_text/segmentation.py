@@ -1,6 +1,6 @@
 """From a text to spans of sentences that the model can read. What is between the spans is copied.
 
-1. Each line is divided into sentences by sentencex, without the marks of lists and quotations before them.
+1. Each line is divided into sentences by sentencex, without the markers of lists and quotations before them.
 2. Sentences that were divided inside an item, such as a URL, are joined again.
 3. A sentence with too many tokens is split into two near its middle, and so are they, until all parts fit.
 """
@@ -87,7 +87,7 @@ def sentence_spans(text: str, language: str = "", limit: SentenceLimit | None = 
     segment = segmenter()
     code = base_code(language) or "en"
     for line in _LINE.finditer(text):
-        # The mark of a list item or a quotation is not part of its first sentence.
+        # The marker of a list item or a quotation is not part of its first sentence.
         start, end = line.span()
         if marker := _MARKER.match(text, start, end):
             start = marker.end()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from edgeformer_text.lexicon import LEXICON, base_code
 
-_MARK = (
+_TERMINATOR = (
     r"[.!?\u0589\u061d-\u061f\u06d4\u0700-\u0702\u07f9\u0837\u0839\u083d\u083e\u0964\u0965\u0f0d-\u0f11\u104a\u104b"
     r"\u1362\u1367\u1368\u166e\u1735\u1736\u17d4\u17d5\u1803\u1809\u1944\u1945\u1aa8-\u1aab\u1b4e\u1b4f"
     r"\u1b5a\u1b5b\u1b5e\u1b5f\u1b7d-\u1b7f\u1c3b\u1c3c\u1c7e\u1c7f\u2024\u2026\u203c\u203d\u2047-\u2049"
@@ -16,17 +16,17 @@ _MARK = (
     r"\ua8ce\ua8cf\ua92f\ua9c8\ua9c9\uaa5d-\uaa5f\uaaf0\uaaf1\uabeb\ufe12\ufe15\ufe16\ufe52\ufe56\ufe57\uff01"
     r"\uff0e\uff1f\uff61]"
 )
-"""A mark that ends a sentence: Unicode's property Sentence_Terminal below U+10000, the ellipsis, the Tibetan shad."""
+"""A sentence terminator: Unicode's property Sentence_Terminal below U+10000, the ellipsis, the Tibetan shad."""
 CLOSING: str = LEXICON["surface"]["closing"]
 """Quotation marks and brackets that may follow it."""
-_FINAL = re.compile(rf"(?<!{_MARK})(?:{_MARK}|(?<=[\u0370-\u03ff\u1f00-\u1fff])[;\u037e])+[{CLOSING}]*$")
+_FINAL = re.compile(rf"(?<!{_TERMINATOR})(?:{_TERMINATOR}|(?<=[\u0370-\u03ff\u1f00-\u1fff])[;\u037e])+[{CLOSING}]*$")
 """Final punctuation; after a Greek letter, a semicolon is a question mark."""
 _UNMARKED = re.compile(rf"[\u0e00-\u0eff][{CLOSING}]*$")
 """The end of a sentence in Thai or Lao, which write no period."""
 _ELLIPSIS = re.compile(r"\.{3,}|…+")
-_MARKS: dict[str, dict[str, str]] = {
-    code: dict(zip(".?!", marks, strict=True))
-    for codes, marks in LEXICON["surface"]["marks"].items()
+_TERMINATORS: dict[str, dict[str, str]] = {
+    code: dict(zip(".?!", terminators, strict=True))
+    for codes, terminators in LEXICON["surface"]["terminators"].items()
     for code in codes.split()
 }
 """Period, question and exclamation mark of languages in which they differ from those of English."""
@@ -49,7 +49,7 @@ MIN_CAPITALS = 6
 
 def period(language: str) -> str:
     """The period of a language; empty if it has none."""
-    return _MARKS.get(base_code(language), {}).get(".", ".")
+    return _TERMINATORS.get(base_code(language), {}).get(".", ".")
 
 
 def lacks_period(text: str) -> bool:
@@ -70,15 +70,15 @@ def without_final_punctuation(text: str) -> str:
 
 def repaired(source: str, text: str) -> str:
     """A translation without U+FFFD, which stands for a character that its tokens do not complete, unless its source has
-    it. The signs of the source that the translation lacks take its places, if there are as many."""
-    places = _LOST.findall(text)
-    if not places or "\ufffd" in source:
+    it. The signs of the source that the translation lacks replace it, if there are as many."""
+    lost = _LOST.findall(text)
+    if not lost or "\ufffd" in source:
         return text
     known = {*text}
     lacked = [
         sign for sign in source if not sign.isascii() and unicodedata.category(sign)[0] in "PS" and sign not in known
     ]
-    signs = iter(lacked if len(lacked) == len(places) else [])
+    signs = iter(lacked if len(lacked) == len(lost) else [])
     return _LOST.sub(lambda _: next(signs, ""), text)
 
 
@@ -204,14 +204,16 @@ def _punctuation(source: str, text: str, code: str, *, has_added_period: bool) -
     if ellipsis and found and is_period:
         return len(text[: found.start()].rstrip()), ellipsis[0]
     if wanted and not found and _ends_with_word(text):
-        mark = ellipsis[0] if ellipsis else _uniform(wanted[0][0])
-        return len(text), _MARKS.get(code, {}).get(mark, mark)
+        terminator = ellipsis[0] if ellipsis else _uniform(wanted[0][0])
+        return len(text), _TERMINATORS.get(code, {}).get(terminator, terminator)
     return len(text), clause if _ends_with_word(text) else ""
 
 
-def _uniform(mark: str) -> str:
-    """The mark of English that one of any script stands for."""
-    return "?" if mark in _QUESTIONS else "!" if mark in _EXCLAMATIONS else "…" if mark == "…" else "."
+def _uniform(terminator: str) -> str:
+    """The terminator of English that one of any script stands for."""
+    if terminator in _QUESTIONS:
+        return "?"
+    return "!" if terminator in _EXCLAMATIONS else "…" if terminator == "…" else "."
 
 
 def _first_letter(source: str, text: str) -> str:
@@ -219,7 +221,7 @@ def _first_letter(source: str, text: str) -> str:
     source says nothing: the first word may be one that the target language capitalizes."""
     words = _LETTERS.findall(source)
     if words and _is_mixed(words[0]) and words[0][0].islower():
-        return ""  # "iPhone" begins a sentence as it does any other place
+        return ""  # "iPhone" begins a sentence as it is
     new, following = text.lstrip()[:1], text.lstrip()[1:2]
     capital = new.title()  # no capital in Georgian, which has them for whole words only
     is_raised = source.lstrip()[:1].isupper() and new.islower() and not following.isupper()

@@ -15,6 +15,7 @@ from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.source import Source
 from edgeformer_runtime.translation import TextHypothesis, Translation
 from edgeformer_text.alignment import WORD
+from edgeformer_text.block import Block
 from edgeformer_text.options import TextOptions
 from edgeformer_text.plan import Plan
 from edgeformer_text.results import TextTranslation
@@ -147,6 +148,22 @@ def written(text: str, said: str, language: str, format: Any = "text") -> str:
 def translation(source: str, target: str) -> Translation:
     """A translation without tokens, whose words therefore come from nowhere."""
     return Translation(Source(source, ()), (TextHypothesis(target, (), (), 0.0, True),))
+
+
+def rewritten(parts: Iterable[str | Block]) -> str:
+    """A document from its parts, as the document itself has them."""
+    written = ""
+    for part in parts:
+        if isinstance(part, str):
+            written += part
+            continue
+        offset = 0
+        assert len(part.text) == len(part.raw)
+        for tag in part.tags:
+            written += "".join(part.raw[offset : tag.offset]) + tag.raw
+            offset = tag.offset
+        written += "".join(part.raw[offset:])
+    return written
 
 
 Translate = Callable[[Sequence[Source]], Sequence[Translation]]

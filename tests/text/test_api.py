@@ -106,13 +106,3 @@ class TestGlossaries:
         (expected,) = TextTranslator(translator, TextOptions(glossary=Glossary(terms))).translate([text])
         assert "toutou" in found.text
         assert found.text == expected.text
-
-
-def test_words_and_sentences_have_spans_on_both_sides(texts: TextTranslator) -> None:
-    (result,) = texts.translate(TEXTS[:1])
-    for sentence in result.sentences:
-        source, target = TEXTS[0][slice(*sentence.source_span)], result.text[slice(*sentence.target_span)]
-        assert source == source.strip() != ""
-        for word in sentence.words:
-            assert target[slice(*word.target_span)].strip()
-            assert word.source_span is None or source[slice(*word.source_span)].strip()

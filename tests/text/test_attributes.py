@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from edgeformer_runtime.translator import Translator
 from edgeformer_text.text_translator import TextTranslator
+from tests.amounts import examples
 from tests.text.attended import attended, join, text_translator
 
 VALUES = ["", "a dog", "a 'red' car", "The sea.&#10;Dogs &amp; cars", "&quot;dog&quot; &eacute;", "{{x}}", "12", "<b>"]
@@ -91,6 +92,7 @@ def test_a_translation_of_several_words_needs_no_quotes() -> None:
     )
 
 
+@examples(15, 100)
 @given(document=DOCUMENTS)
 def test_names_order_and_number_of_attributes_stay(translator: Translator, document: str) -> None:
     plan = TextTranslator(translator).split(document, format="html")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from edgeformer_runtime.translator import Translator
-from edgeformer_text import segmentation
 from edgeformer_text.options import TextOptions
 from edgeformer_text.text_translator import TextTranslator
 from tests.commands import error, run
@@ -46,12 +44,12 @@ class TestLines:
         packed.write_bytes(gzip.compress(plain.read_bytes()))
         windows.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
         for path in (plain, packed, windows):
-            assert run("translate", small_bundle, *mode, "--input", path).stdout == expected
             assert run("translate", small_bundle, *mode, "--input", path, "-o", target).exit_code == 0
             ends = "\r\n" if path == windows and mode != ("--lines",) else "\n"
             found = target.read_bytes().decode()
             assert found.replace("\r\n", "\n") == expected
             assert found.count(ends) >= 2
+        assert run("translate", small_bundle, *mode, "--input", packed).stdout == expected
         assert run("translate", small_bundle, *mode, stdin=plain.read_bytes()).stdout == expected
         assert run("translate", small_bundle, *mode, stdin=b"").stdout == ""
 
@@ -62,19 +60,6 @@ class TestLines:
         assert sorted(path.name for path in tmp_path.iterdir()) == ["latin"]
         assert "must be from -10 to 10" in error("translate", small_bundle, *mode, "--length-penalty", "nan", stdin=b"")
         assert "surrogate" in error("translate", small_bundle, *mode, "caf\udce9")
-
-
-def test_without_the_library_for_sentences_it_is_said_once(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sentencex", None)
-    segmentation.segmenter.cache_clear()
-    try:
-        result = run("translate", small_bundle, TEXT, TEXT)
-    finally:
-        monkeypatch.undo()
-        segmentation.segmenter.cache_clear()
-    assert result.exit_code == 0
-    assert result.stderr.count("Only line ends separate sentences") == 1
-    assert run("translate", "--lines", small_bundle, TEXT).stderr == ""
 
 
 def test_json_has_confidence_and_alignment(small_bundle: Path, text_translator: TextTranslator) -> None:

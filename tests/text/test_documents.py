@@ -31,14 +31,11 @@ from edgeformer_text.documents.markdown import markdown_parts
 from edgeformer_text.documents.subtitles import _wrapped
 from edgeformer_text.plan import Plan
 from edgeformer_text.text_translator import TextTranslator
+from tests.amounts import examples
 from tests.commands import error, run
-from tests.text.attended import join, read_of, text_translator
+from tests.text.attended import join, read_of, rewritten, text_translator
 
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-ODT = (
-    'xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0" '
-    'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"'
-)
 
 
 def translated(name: str, content: str | bytes) -> bytes:
@@ -62,13 +59,6 @@ def unpacked(content: bytes, name: str) -> str:
 def docx(body: str, **others: str) -> bytes:
     document = f'<w:document xmlns:w="{W}" xmlns:w14="urn:unused"><w:body>{body}</w:body></w:document>'
     return packed({"[Content_Types].xml": "<Types/>", "word/document.xml": document, **others})
-
-
-def words_of(content: bytes) -> str:
-    """Body of a Word document, without its frame."""
-    body = re.search(r"<w:body>(.*)</w:body>", unpacked(content, "word/document.xml"), re.DOTALL)
-    assert body is not None
-    return body[1].replace(' xml:space="preserve"', "")
 
 
 @pytest.mark.parametrize(
@@ -116,24 +106,10 @@ def words_of(content: bytes) -> str:
             "1\n00:00:01,000 --> 00:00:02,000\nthe red car runs\nthe dog runs\nthe dog\n",
             "1\n00:00:01,000 --> 00:00:02,000\nle voiture rouge\ncourt le chien\ncourt le chien\n",
         ),
-        (
-            "a.po",
-            '# a dog\nmsgid ""\nmsgstr "X: a dog\\n"\n\n#: x.c:1\nmsgid "a \\"red\\" car\\n"\nmsgstr ""\n\n'
-            'msgid "a dog"\nmsgstr "un chat"\n\n'
-            'msgid "%d car"\nmsgid_plural "%d red "\n"car"\nmsgstr[0] ""\nmsgstr[1] ""\n',
-            None,
-        ),
     ],
 )
-def test_text_formats(name: str, content: str, expected: str | None) -> None:
-    found = translated(name, content).decode()
-    if expected is not None:
-        assert found == expected
-    else:
-        assert 'msgid "a dog"\nmsgstr "un chat"\n' in found
-        assert 'msgid ""\nmsgstr "X: a dog\\n"\n' in found
-        assert re.search(r'msgid "a \\"red\\" car\\n"\nmsgstr ".*voiture.*\\n"\n', found)
-        assert 'msgstr[0] "%d voiture"\nmsgstr[1] "%d voiture rouge"\n' in found
+def test_text_formats(name: str, content: str, expected: str) -> None:
+    assert translated(name, content).decode() == expected
 
 
 SRT = "7\n00:00:01,000 --> 00:00:02,000\n{}\n\n9\n00:00:03,000 --> 00:00:04,000\nthe dog\n"
@@ -201,66 +177,20 @@ def test_other_blocks_of_webvtt_are_copied() -> None:
     assert found == f"WEBVTT a dog\nKind: dog{others}une chien{others}- une chien\n- une voiture\n\nthe dog\n"
 
 
-MARKDOWN = """---
-title: a dog
----
-# a dog
-
-a **red** car and [a dog](http://x.y/a_b "t") `a dog`.
-The dog
-runs.
-
-> 1. a *red* car
->    a dog
-
-```python
-a dog
-```
-
-| a dog | a car |
-|-------|:-----:|
-| a red | car   |
-
-[ref]: http://a.b/dog
-![a dog](dog.png) 2 * 3 snake_case_dog
-"""
-
-
-def test_markdown() -> None:
-    found = translated("a.md", MARKDOWN).decode()
-    assert found.startswith(
-        "---\ntitle: a dog\n---\n# une chien\n\nune voiture **rouge** and [une chien](http://x.y/a_b"
-    )
-    assert "`a dog`." in found
-    assert "```python\na dog\n```\n\n| une chien | une voiture |\n|-------|:-----:|\n" in found
-    assert "[ref]: http://a.b/dog\n" in found
-    assert "![une chien](dog.png)" in found
-    assert "> 1. une" in found
-    assert "*rouge*" in found
-    assert "snake_case_dog" in found
-
-
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
         (
-            "a dog | a car\n--- | ---\na car | a dog\n\na | dog",
-            "une chien | une voiture\n--- | ---\nune voiture | une chien",
+            "a dog | a car\n--- | ---\na car | a dog\n\na | dog\n",
+            "une chien | une voiture\n--- | ---\nune voiture | une chien\n\nune | chien\n",
         ),
         ("a dog\\\na car", "une chien\\\nune voiture"),
         ("a dog  \na car", "une chien  \nune voiture"),
         ("a dog<br>a car", "une chien<br>une voiture"),
-        ("[^1]: a dog", "[^1]: une chien"),
         ("a dog<sup>[1]</sup> H<sub>2</sub>", "une chien<sup>[1]</sup> H<sub>2</sub>"),
-    ],
-)
-def test_lines_and_cells_of_markdown_stay_apart(content: str, expected: str) -> None:
-    assert translated("a.md", content).decode().startswith(expected)
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
+        ("---\ntitle: a dog\n---\n# a dog\n", "---\ntitle: a dog\n---\n# une chien\n"),
+        ('a **red** car and [a dog](x_(b) "t")\n', 'une voiture **rouge** and [une chien](x_(b) "t")\n'),
+        ("2 * 3 snake_case_dog\n", "2 * 3 snake_case_dog\n"),
         ("# the dog\nruns\n", "# le chien\ncourt\n"),
         ("- a dog\n\n    the red car\n\n        the dog\n", "- une chien\n\n    le voiture rouge\n\n        the dog\n"),
         ("- a\n    - the red car\n      runs\n", "- une\n    - le voiture rouge court\n"),
@@ -301,6 +231,13 @@ def test_lines_and_cells_of_markdown_stay_apart(content: str, expected: str) -> 
         ("[![a dog](x.png)](dog 'a car')\n", "[![une chien](x.png)](dog 'une voiture')\n"),
         ("![a dog][dog] ![dog][] ![dog]\n\n[dog]: x\n", "![une chien][dog] ![chien][dog] ![chien][dog]\n\n[dog]: x\n"),
         ("![dog][] ![dog] ![](dog) ![12](dog)\n", "![chien][] ![chien] ![](dog) ![12](dog)\n"),
+        ("[Note]: a dog runs.\n", "[ Note ] : une chien court.\n"),
+        ("## the dog ##\n", "## le chien ##\n"),
+        ("> the\n> dog\n>\n> a\n> car\n", "> le chien\n>\n> une voiture\n"),
+        ("the year\n1984. the dog\n", "le year 1984. le chien\n"),
+        ("> a dog  \n> the car\n", "> une chien  \n> le voiture\n"),
+        ("10) a dog\n\n    the dog\n", "10) une chien\n\n    le chien\n"),
+        ("<div>\na dog\n</div>\n", "<div>\nune chien\n</div>\n"),
         ("a [dog] runs [car]\n\n[dog]: x\n", "une [chien][dog] court [ voiture ]\n\n[dog]: x\n"),
     ],
 )
@@ -339,6 +276,7 @@ def test_a_paragraph_of_markdown_is_one_block_wherever_it_is_wrapped(begin: str)
         assert reading == "the year was 1984. a dog runs to `a b` car, 5) and + so [Note]: on # - it"
 
 
+@examples(15, 100)
 @given(
     st.lists(
         st.tuples(
@@ -362,30 +300,13 @@ def test_a_translation_of_markdown_has_the_blocks_of_its_source(content: str) ->
     assert blocks(translated("a.md", content).decode()) == blocks(content)
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("[Note]: a dog runs.\n", "[ Note ] : une chien court.\n"),
-        ("## the dog ##\n", "## le chien ##\n"),
-        ("> the\n> dog\n>\n> a\n> car\n", "> le chien\n>\n> une voiture\n"),
-        ("the year\n1984. the dog\n", "le year 1984. le chien\n"),
-        ("> a dog  \n> the car\n", "> une chien  \n> le voiture\n"),
-        ("- a\n\n      a dog\n", "- une\n\n      a dog\n"),
-        ("10) a dog\n\n    the dog\n", "10) une chien\n\n    le chien\n"),
-        ("<pre>\na dog\n\n</pre>\na dog\n", "<pre>\na dog\n\n</pre>\nune chien\n"),
-        ("<div>\na dog\n</div>\n", "<div>\nune chien\n</div>\n"),
-    ],
-)
-def test_blocks_of_markdown_are_those_of_commonmark(content: str, expected: str) -> None:
-    assert translated("a.md", content).decode() == expected
-
-
 def test_quotes_and_brackets_do_not_end_what_is_translated() -> None:
     (part,) = (part for part in markdown_parts('![a](x "b")') if isinstance(part, Block))
     text, title = (part for part in part.tags[0].attributes if isinstance(part, Block))
     assert (text.escape("[x]"), title.escape('"x"')) == ("\\[x\\]", '\\"x\\"')
 
 
+@examples(15, 100)
 @given(
     text=st.one_of(
         st.text(max_size=80),
@@ -395,143 +316,8 @@ def test_quotes_and_brackets_do_not_end_what_is_translated() -> None:
     )
 )
 def test_markdown_parts_are_the_whole_document(text: str) -> None:
-    written = ""
-    for part in markdown_parts(text):
-        if isinstance(part, str):
-            written += part
-            continue
-        place = 0
-        for tag in part.tags:
-            written += "".join(part.raw[place : tag.offset]) + tag.raw
-            place = tag.offset
-        written += "".join(part.raw[place:])
-    assert written == text
+    assert rewritten(markdown_parts(text)) == text
     translated("a.md", text)
-
-
-class TestWord:
-    def test_runs_of_one_format_are_one_text(self) -> None:
-        content = docx("<w:p><w:pPr/><w:r><w:t>a r</w:t></w:r><w:r><w:t>ed car.</w:t></w:r></w:p>")
-        assert words_of(translated("a.docx", content)) == (
-            "<w:p><w:pPr/><w:r><w:t>une voiture rouge.</w:t></w:r></w:p>"
-        )
-
-    def test_formats_follow_their_words(self) -> None:
-        bold = "<w:rPr><w:b/></w:rPr>"
-        content = docx(
-            f"<w:p><w:r><w:t>a </w:t></w:r><w:r>{bold}<w:t>red</w:t></w:r>"
-            "<w:r><w:t> car and more cars.</w:t></w:r></w:p>"
-        )
-        assert words_of(translated("a.docx", content)) == (
-            "<w:p><w:r><w:t>une voiture </w:t></w:r>"
-            f"<w:r>{bold}<w:t>rouge</w:t></w:r><w:r><w:t> and more cars.</w:t></w:r></w:p>"
-        )
-
-    def test_marks_of_the_spelling_check_divide_no_text(self) -> None:
-        language = '<w:rPr><w:lang w:val="en-US"/></w:rPr>'
-        content = docx(
-            f"<w:p><w:r>{language}<w:t>a r</w:t></w:r><w:proofErr/><w:r w:rsidR='1'><w:t>ed</w:t></w:r>"
-            "<w:r><w:rPr><w:noProof/></w:rPr><w:t> car</w:t></w:r></w:p>"
-        )
-        assert words_of(translated("a.docx", content)) == (
-            f"<w:p><w:r>{language}<w:t>une voiture rouge</w:t></w:r></w:p>"
-        )
-
-    def test_links_breaks_and_tables_stay(self) -> None:
-        link = '<w:hyperlink xmlns:r="urn:r" r:id="x"><w:r><w:t>{}</w:t></w:r></w:hyperlink>'
-        cell = "<w:tbl><w:tr><w:tc><w:p><w:r><w:t>{}</w:t></w:r></w:p></w:tc></w:tr></w:tbl>"
-        content = docx(
-            f"<w:p>{link.format('a dog')}<w:r><w:br/><w:t> runs.</w:t></w:r><w:bookmarkEnd/></w:p>"
-            + cell.format("a car")
-        )
-        found = words_of(translated("a.docx", content))
-        assert link.format("une chien") in found
-        assert "<w:br/>" in found
-        assert "<w:bookmarkEnd/>" in found
-        assert cell.format("une voiture") in found
-
-    def test_headers_and_notes_are_translated_and_other_files_kept(self) -> None:
-        header = f'<w:hdr xmlns:w="{W}"><w:p><w:r><w:t>a dog</w:t></w:r></w:p></w:hdr>'
-        content = docx("<w:p/>", **{"word/header1.xml": header, "word/styles.xml": "<a dog='x'/>"})
-        found = translated("a.docx", content)
-        assert "une chien" in unpacked(found, "word/header1.xml")
-        assert unpacked(found, "word/styles.xml") == "<a dog='x'/>"
-        assert "urn:unused" in unpacked(found, "word/document.xml")
-
-    @pytest.mark.parametrize("mark", ["<w:tab/>", "<w:br/>", '<w:br w:type="page"/>'])
-    def test_tabs_and_breaks_stay_between_their_words(self, mark: str) -> None:
-        text = "<w:t>a dog</w:t>", "<w:t>a car</w:t>"
-        for runs in (mark.join(text), f"{text[0]}</w:r><w:r>{mark}</w:r><w:r>{text[1]}"):
-            found = words_of(translated("a.docx", docx(f"<w:p><w:r>{runs}</w:r></w:p>")))
-            assert found == (
-                f"<w:p><w:r><w:t>une chien</w:t></w:r><w:r>{mark}</w:r><w:r><w:t>une voiture</w:t></w:r></w:p>"
-            )
-
-    def test_page_numbers_notes_and_formats_inside_links_and_changes_stay(self) -> None:
-        note = '<w:footnoteReference w:id="2"/>'
-        field = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'
-        for container in ("hyperlink", "ins", "moveTo", "smartTag"):
-            content = docx(
-                f"<w:p><w:{container}><w:r><w:t>a dog</w:t></w:r><w:r><w:tab/></w:r>{field.format('begin')}"
-                f"<w:r><w:t>3</w:t></w:r>{field.format('end')}</w:{container}></w:p>"
-                f"<w:p><w:{container}><w:r><w:t>a </w:t></w:r><w:r><w:rPr><w:b/></w:rPr><w:t>red</w:t></w:r>"
-                f"<w:r><w:t> car</w:t>{note}</w:r></w:{container}></w:p>"
-            )
-            first, second = words_of(translated("a.docx", content)).split("</w:p><w:p>")
-            assert first == (
-                f"<w:p><w:{container}><w:r><w:t>une chien</w:t></w:r><w:r><w:tab/></w:r>{field.format('begin')}"
-                f"<w:r><w:t>3</w:t></w:r>{field.format('end')}</w:{container}>"
-            )
-            assert re.sub("<[^>]*>", "", second) == "une voiture rouge"
-            assert "<w:r><w:rPr><w:b/></w:rPr><w:t>rouge</w:t></w:r>" in second
-            assert second.count(note) == 1
-            assert second.endswith(f"</w:{container}></w:p>")
-
-    def test_all_words_of_a_link_have_a_format_of_the_link(self) -> None:
-        style, bold = '<w:rPr><w:rStyle w:val="L"/></w:rPr>', '<w:rPr><w:rStyle w:val="L"/><w:b/></w:rPr>'
-        content = docx(
-            f"<w:p><w:r><w:t>the dog runs </w:t></w:r><w:hyperlink><w:r>{style}<w:t>a </w:t></w:r>"
-            f"<w:r>{bold}<w:t>red</w:t></w:r><w:r>{style}<w:t> car</w:t></w:r></w:hyperlink></w:p>"
-        )
-        assert words_of(translated("a.docx", content)) == (
-            f"<w:p><w:r><w:t>le chien court </w:t></w:r><w:hyperlink><w:r>{style}<w:t>une voiture </w:t></w:r>"
-            f"<w:r>{bold}<w:t>rouge</w:t></w:r></w:hyperlink></w:p>"
-        )
-
-    def test_text_boxes_beside_text_are_translated(self) -> None:
-        box = "<w:pict><w:p><w:r><w:t>a car</w:t></w:r></w:p></w:pict>"
-        found = words_of(translated("a.docx", docx(f"<w:p><w:r><w:t>a dog</w:t>{box}</w:r></w:p>")))
-        assert found == (f"<w:p><w:r><w:t>une chien</w:t></w:r><w:r>{box.replace('a car', 'une voiture')}</w:r></w:p>")
-
-    def test_a_body_of_another_name_is_translated(self) -> None:
-        document = f'<w:document xmlns:w="{W}"><w:p><w:r><w:t>a dog</w:t></w:r></w:p></w:document>'
-        found = translated("a.docx", packed({"word/document2.xml": document}))
-        assert "une chien" in unpacked(found, "word/document2.xml")
-
-    def test_a_format_that_is_not_read_is_named(self) -> None:
-        strict = '<w:document xmlns:w="http://purl.oclc.org/ooxml/wordprocessingml/main"><w:body/></w:document>'
-        with pytest.raises(DataError, match="not as Strict Open XML"):
-            translated("a.docx", packed({"word/document.xml": strict}))
-
-
-def test_open_document() -> None:
-    body = (
-        '<text:h>a dog</text:h><text:p>a <text:span text:style-name="B">red</text:span> car<text:line-break/>'
-        "<text:note><text:note-body><text:p>a dog</text:p></text:note-body></text:note>.</text:p>"
-    )
-    content = packed({"mimetype": "application/x", "content.xml": f"<office:x {ODT}>{body}</office:x>"})
-    found = unpacked(translated("a.odt", content), "content.xml")
-    assert "<text:h>une chien</text:h>" in found
-    assert '<text:p>une voiture <text:span text:style-name="B">rouge</text:span><text:line-break/>' in found
-    assert "<text:note-body><text:p>une chien</text:p></text:note-body></text:note>.</text:p>" in found
-
-
-def test_white_space_of_open_document() -> None:
-    """Elements stand for spaces, and line ends are spaces."""
-    body = "<text:p>a<text:s/>dog\n  runs. <text:s/>the<text:s/>\n</text:p>"
-    content = packed({"mimetype": "application/x", "content.xml": f"<office:x {ODT}>{body}</office:x>"})
-    found = unpacked(translated("a.odt", content), "content.xml")
-    assert "<text:p>une chien court. <text:s/>le<text:s/> </text:p>" in found
 
 
 EMPTY = f'<w:document xmlns:w="{W}"/>'
@@ -596,18 +382,6 @@ class TestHostileFiles:
                 with suppress(DataError):
                     translated(f"a{suffix}", data)
 
-    def test_hostile_text_takes_little_time(self) -> None:
-        odd = [
-            *("a", "`", "a`b``", "![", "[a", "](", "*a", "<!--", "{", ":a", "a@", "%(", ".", "> ", " ", "| ", "- "),
-            "\n\t",
-        ]
-        for piece in odd:
-            for suffix in (".md", ".txt", ".srt", ".po"):
-                with suppress(DataError):
-                    translated(f"a{suffix}", piece * (2_000 // len(piece)))
-        translated("a.srt", "0 --> 1\n" + "a dog\n" * 1000)
-        translated("a.md", f"{' ' * 50_000}a\n")
-
     def test_a_catalog_that_cannot_be_read_names_the_line(self) -> None:
         with pytest.raises(DataError, match=r"Line 2 of `a\.po` is not a gettext message"):
             translated("a.po", 'msgid "x"\nmsgstr "y\n')
@@ -623,7 +397,7 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("suffix", TEXTS)
+@pytest.mark.parametrize("suffix", [".txt", ".html", ".po"])
 def test_the_suffix_decides_however_a_file_is_named(
     small_bundle: Path, translator: Translator, tmp_path: Path, suffix: str
 ) -> None:
@@ -636,8 +410,6 @@ def test_the_suffix_decides_however_a_file_is_named(
         assert target.read_bytes() == content
         shown = content.decode().replace("\r\n", "\n") if suffix == ".txt" else content.decode()
         assert run("translate", small_bundle, *named).stdout_bytes.decode() == shown
-    as_lines = run("translate", small_bundle, "--format", "text", "--input", source).stdout
-    assert as_lines.count("\n") == TEXTS[suffix].count("\n")
     if suffix != ".txt":
         other = tmp_path / "out.txt"
         message = error("translate", small_bundle, source, "-o", other)
@@ -676,26 +448,6 @@ def test_the_options_of_a_document_are_those_given_or_those_of_texts(
     assert used == [options or texts.decoding()]
 
 
-@pytest.mark.parametrize("suffix", [".docx", ".odt"])
-def test_office_documents_are_files(small_bundle: Path, tmp_path: Path, suffix: str) -> None:
-    source, target = tmp_path / f"report{suffix}", tmp_path / f"out{suffix}"
-    source.write_bytes(docx("<w:p><w:r><w:t>The old dog runs.</w:t></w:r></w:p>"))
-    for named in ((source,), ("--input", source)):
-        message = error("translate", small_bundle, *named)
-        assert message == f"Name the translation of `{source}` with --output; it must end in {suffix}."
-        assert "is an input file" in error("translate", small_bundle, *named, "-o", source)
-        assert "must end in" in error("translate", small_bundle, *named, "-o", tmp_path / "out.txt")
-        if suffix == ".docx":
-            result = run("translate", small_bundle, *named, "-o", target)
-            assert (result.exit_code, result.stdout) == (0, "")
-            sentence = run("translate", small_bundle, "The old dog runs.").stdout.strip()
-            assert words_of(target.read_bytes()) == f"<w:p><w:r><w:t>{sentence}</w:t></w:r></w:p>"
-        else:
-            assert "lacks `content.xml`" in error("translate", small_bundle, *named, "-o", target)
-            assert not target.exists()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"out{suffix}"] * target.exists() + [source.name]
-
-
 def test_the_name_of_a_document_is_not_translated(
     small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -705,18 +457,16 @@ def test_the_name_of_a_document_is_not_translated(
         run("translate", small_bundle, "my dog.txt").stdout
         == run("translate", small_bundle, "--input", "my dog.txt").stdout
     )
-    for name in ("nowhere.txt", "no/where at all.docx", "./x.MD", tmp_path / "no.srt"):
-        for others in ((), ("dog",)):
-            message = error("translate", small_bundle, name, *others)
-            assert message == f"File `{name}` does not exist; to translate its name, give --format text."
-        for mode in ("--format=text", "--format=html", "--lines"):
-            assert run("translate", small_bundle, mode, name).exit_code == 0
+    for name, *others in (("no/where at all.docx",), ("./x.MD", "dog"), (tmp_path / "no.srt",)):
+        message = error("translate", small_bundle, name, *others)
+        assert message == f"File `{name}` does not exist; to translate its name, give --format text."
+    for mode in ("--format=text", "--format=html", "--lines"):
+        assert run("translate", small_bundle, mode, "nowhere.txt").exit_code == 0
     (tmp_path / "my dog.pdf").touch()
     assert "another kind than .docx, " in error("translate", small_bundle, "my dog.pdf")
-    assert run("translate", small_bundle, "--format=text", "my dog.pdf").exit_code == 0
     assert "which must be the only TEXT" in error("translate", small_bundle, "my dog.txt", "dog")
     assert "file" in error("translate", small_bundle, "--input", "nowhere.txt")
-    for text in ("Read my cat.txt", "and/or", "12/7", "red " * 100 + ".txt", "a.b", ".txt \0.txt"):
+    for text in ("Read my cat.txt", "and/or", "red " * 100 + ".txt", ".txt \0.txt"):
         assert run("translate", small_bundle, text).exit_code == 0
 
 

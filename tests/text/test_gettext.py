@@ -5,18 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from edgeformer_runtime.translator import Translator
 from edgeformer_text.block import Block
 from edgeformer_text.documents.files import read_document, translate_content
 from edgeformer_text.documents.gettext import read_po
 from edgeformer_text.documents.messages import checked
-from edgeformer_text.text_translator import TextTranslator
-from tests.server.http import serving
-from tests.server.test_workspace import bundle_between
 from tests.text.attended import text_translator
 
 HEADER = 'msgid ""\nmsgstr ""\n"Language: \\n"\n"Content-Type: text/plain; charset=UTF-8\\n"\n'
@@ -164,34 +159,6 @@ def test_a_message_that_could_not_be_formatted_stays_untranslated() -> None:
 def test_directives_of_qt_stay() -> None:
     found = translated('#, qt-format\nmsgid "red %1 dog, %n car %L2"\nmsgstr ""\n')
     assert re.search(r'msgstr "(?=.*%1)(?=.*%n)(?=.*%L2)', found)
-
-
-def test_tags_of_unknown_elements_do_not_end_a_sentence(translator: Translator) -> None:
-    content = 'msgid "The <link>old dog</link> runs near <strong>the sea</strong>."\nmsgstr ""\n'
-    texts = TextTranslator(translator)
-    found, _ = translate_content(texts, content.encode(), "a.po")
-    (plain,) = texts.translate(["The old dog runs near the sea."])
-    line = found.decode().splitlines()[-1]
-    assert re.sub(r"</?\w+>", "", line) == f'msgstr "{plain.text}"'
-    for tag in ("<link>", "</link>", "<strong>", "</strong>"):
-        assert line.count(tag) == 1
-
-
-def test_a_catalog_goes_through_a_third_language(small_bundle: Path, tmp_path: Path, translator: Translator) -> None:
-    for name in ("de-en", "en-fr"):
-        bundle_between(small_bundle, tmp_path, name, *name.split("-"))
-    texts = TextTranslator(translator)
-    sentences = ["The old dog runs.", "two men play", "She runs 14 times near the sea, and he sings!"]
-    twice = texts.translate([result.text for result in texts.translate(sentences)])
-    once = [result.text for result in texts.translate(sentences)]
-    assert once != [result.text for result in twice]
-    content = HEADER + "".join(f'\nmsgid "{sentence}"\nmsgstr ""\n' for sentence in sentences)
-    with serving(tmp_path) as client:
-        answer = client.upload("/translate_file", "a.po", content.encode(), source="de", target="fr")
-        found = client.get(answer.json["translatedFileUrl"].removeprefix(client.url)).body.decode()
-    assert re.findall(r'msgstr "(.+)"', found) == [result.text for result in twice]
-    assert '"Language: fr\\n"' in found
-    assert found.count("#, fuzzy") == len(sentences)
 
 
 @pytest.mark.parametrize("written", [r"\303\251", r"\xc3\xa9", r"\303\xa9", "é", '\\303"\n"\\251'])

@@ -17,6 +17,7 @@ from edgeformer_runtime.translation import TextHypothesis, Translation
 from edgeformer_text.numbers import FORMATS, adapted, differences, numbers
 from edgeformer_text.options import TextOptions
 from edgeformer_text.text_translator import TextTranslator
+from tests.amounts import examples
 from tests.text.attended import ReversingTranslator, WordTranslator
 from tests.web.rules import RULES
 
@@ -135,6 +136,7 @@ def test_the_digits_are_right_or_the_sentence_is_marked(text: str, damage: list[
         assert without_zero(digits(result.text)) == without_zero(digits(text))
 
 
+@examples(15, 100)
 @given(st.lists(st.one_of(NUMBERS, WORDS), min_size=1, max_size=9).map(" ".join))
 def test_numbers_that_are_right_are_left_alone(text: str) -> None:
     translator: Any = ReversingTranslator()
@@ -147,6 +149,7 @@ def test_numbers_that_are_right_are_left_alone(text: str) -> None:
         assert not any(sentence.wrong_numbers for sentence in checked.sentences)
 
 
+@examples(15, 100)
 @given(st.text(st.characters(exclude_categories=["Nd", "Cs"]), max_size=80), DAMAGE)
 def test_a_text_without_digits_is_unchanged(text: str, damage: list[str]) -> None:
     source = SimpleNamespace(translate=lambda sentence: f"{sentence} {' '.join(damage)}")

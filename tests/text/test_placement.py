@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from edgeformer_text.options import TextOptions
 from edgeformer_text.text_translator import TextTranslator
+from tests.amounts import examples
 from tests.text.attended import ReversingTranslator, UnfaithfulTranslator, attended
 
 ELEMENTS = ("b", "s", "a", "u")
@@ -38,6 +39,7 @@ def reversed_document(document: str) -> str:
     return "".join(part if part[0] != "<" else f"<{part[2]}>" if part[1] == "/" else f"</{part[1]}>" for part in parts)
 
 
+@examples(25, 100)
 @given(NODES)
 def test_elements_are_around_the_same_words(nodes: list[Node]) -> None:
     document = written(nodes, iter(range(99)))
@@ -131,6 +133,7 @@ def borders(document: str) -> list[tuple[str, str]]:
     return [(block[: len(block) - len(block.lstrip())], block[len(block.rstrip()) :]) for block in blocks]
 
 
+@examples(25, 100)
 @example([("b", [("b", [", "]), ("b", [("b", ["dog<sup>[7]</sup>"])])]), ("b", ["l'"])], 7)
 @example([("b", [("b", [" the dog ", " the dog ", "https://a.b/z"])]), ("b", ["l'"])], 19)
 @given(CONTENT, st.integers(0, 10**6))

@@ -34,12 +34,6 @@ def test_a_sentence_that_ends_with_a_mark_of_any_script_keeps_that_of_its_transl
                 assert finished(source, "This is a book") == f"This is a book{expected}"
 
 
-def test_nothing_is_removed_where_sentences_have_no_mark() -> None:
-    for source in ("นี่คือหนังสือ", "ນີ້ແມ່ນປື້ມ", "འདི་དེབ་རེད།", "“นี่คือหนังสือ”"):
-        for text in ("This is a book.", "Is it?", "No!"):
-            assert finished(source, text) == text
-
-
 def test_codes_of_three_letters_are_those_of_two() -> None:
     pairs = {
         "hin_Deva": "hi",

@@ -16,9 +16,9 @@ from edgeformer_runtime.translator import Translator
 from edgeformer_text import segmentation
 from edgeformer_text.glossary import Glossary
 from edgeformer_text.options import TextOptions
-from edgeformer_text.segmentation import fitting_spans, sentence_spans
+from edgeformer_text.segmentation import sentence_spans
 from edgeformer_text.text_translator import TextTranslator
-from tests.text.attended import WordTranslator, join, read_of
+from tests.text.attended import WordTranslator, join
 from tests.web.rules import RULES
 
 PIECES = [
@@ -96,26 +96,6 @@ class TestLongSentences:
             assert max(lengths) <= (limit or translator.session.max_source_length)
             assert join(plan).text == text
             assert len(plan.sentences) > 1
-
-    @pytest.mark.parametrize("mark", [",", " and", ""])
-    def test_of_several_places_that_in_the_middle_is_chosen(self, mark: str) -> None:
-        text = f"{mark} ".join(["xxxxxxxxx"] * 12)
-        limit = len(text) // 2 + 10
-        (first, second) = fitting_spans(text, [(0, len(text))], (), limit, lambda parts: [*map(len, parts)])
-        assert abs(first[1] - len(text) // 2) <= len(mark) + 6
-        assert (first[0], second[1]) == (0, len(text))
-        assert text[first[1] : second[0]] == " "
-
-    def test_clauses_stay_whole(self, translator: Translator) -> None:
-        plan = TextTranslator(translator, TextOptions(max_sentence_tokens=30)).split(
-            "The old dog runs near the sea, the green river sings and the machine turns."
-        )
-        assert plan.sentences[0].text == "The old dog runs near the sea,"
-
-    def test_a_url_is_not_divided(self, translator: Translator) -> None:
-        url = "https://example.com/" + "a-b," * 100
-        plan = TextTranslator(translator, TextOptions(max_sentence_tokens=20)).split(f"The dog runs near {url}x today.")
-        assert read_of(plan) == ["The dog runs near", "today."]
 
 
 @pytest.mark.parametrize(

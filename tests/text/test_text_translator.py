@@ -63,19 +63,6 @@ def test_confidence_is_the_geometric_mean_of_probabilities(translator: Translato
     assert plain.sentences[0].confidence is None, "a score that is divided by another length is no mean"
 
 
-def test_words_have_probabilities_and_their_source(translator: Translator) -> None:
-    text = "dog. The old dog runs near the sea."
-    (result,) = TextTranslator(translator, TextOptions(word_details=True)).translate([text])
-    sentence = result.sentences[1]
-    source = text[slice(*sentence.source_span)]
-    assert "".join(word.text for word in sentence.words) == result.text[slice(*sentence.target_span)].replace(" ", "")
-    for word in sentence.words:
-        assert word.probability is not None
-        assert 0 < word.probability <= 1
-        assert word.source_span is not None
-        assert source[slice(*word.source_span)].strip()
-
-
 @pytest.mark.parametrize(
     ("format", "text"),
     [

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -12,17 +14,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import edgeformer_runtime
-from edgeformer_runtime.errors import CanceledError, OptionError
+import edgeformer_text
+from edgeformer_runtime.errors import CanceledError, DataError, OptionError
 from edgeformer_runtime.search.requests import Stop
 from edgeformer_text import protected
-from edgeformer_text.documents.files import translate_content
+from edgeformer_text.documents.files import read_document, translate_content
 from edgeformer_text.glossary import Glossary
 from edgeformer_text.segmentation import SentenceLimit, fitting_spans, sentence_spans
-from tests.text.attended import text_translator
+from tests.text.attended import attended, join, text_translator
 from tests.text.test_documents import docx
 
-ROOM = str(edgeformer_runtime.__path__[0])
+ROOM = str(edgeformer_text.__path__[0])
 GROWTH = 4
 MAX_GROWTH = 6
 """The square would be 16 times the work, and 4 is what a text of 4 times the size needs."""
@@ -119,6 +121,43 @@ def test_splitting_is_linear() -> None:
         )
 
     assert work(500 * GROWTH) < MAX_GROWTH * work(500)
+
+
+HOSTILE = {
+    ".html": [
+        *('<a "' * 2_000, "<" * 4_000, "<b>" * 4_000, "<!--" * 2_000, "&" * 4_000, "<b a='x" * 1_000),
+        "<li><ul>" + "<b>" * 2_000 + "<li></li>" * 1_000,
+    ],
+    ".po": [
+        f'msgid "{text}"\nmsgstr ""\n'
+        for text in ("a" * 50_000 + " _b", "_b " + "." * 50_000 + "1", "_a" * 20_000, "a&aa" * 20_000)
+    ],
+    ".srt": ["0 --> 1\n" + "a dog\n" * 1000],
+    ".md": [f"{' ' * 50_000}a\n"],
+    ".txt": [
+        *(text * 1_500 for text in ("{n, plural, one {", "{", "{n, plural, one {{{{{{{{{", "{}", "{n,plural,a{}")),
+    ],
+}
+"""Documents by their kind on which a wrong pattern takes long."""
+PIECES = ["a", "`", "a`b``", "![", "[a", "](", "*a", "<!--", "{", ":a", "a@", "%(", ".", "> ", " ", "| ", "- ", "\n\t"]
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_documents_take_little_time(kind: str) -> None:
+    translator = text_translator()
+    for text in (*HOSTILE[kind], *(piece * (2_000 // len(piece)) for piece in PIECES)):
+        began = time.process_time()
+        with suppress(DataError):
+            read = read_document(text.encode(), f"a{kind}")
+            join(translator.plan(read.pieces[0] if read.pieces else []))
+        assert time.process_time() - began < 5, text[:20]
+
+
+def test_many_terms_take_little_time() -> None:
+    terms = {f"dog{chr(97 + n % 26)}{chr(97 + n // 26)}": f"hund{n}x" for n in range(150)}
+    began = time.process_time()
+    attended("\n".join(f"the {term} runs" for term in terms), format="text", glossary=Glossary(terms))
+    assert time.process_time() - began < 2
 
 
 ODD = st.text("ahfwtp:/.@#$%{}_-①™©中。é\u0301 1A()[]<>\n~+&", max_size=40)

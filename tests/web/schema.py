@@ -32,7 +32,7 @@ MODULES = (contract, generation, golden, manifest, options, plan, text_format, t
 UNREAD = ("Provenance", "Report", "QuantizationReport", "TensorReport")
 """Types of which the package reads nothing."""
 OMITTED = {
-    *("coverage_penalty", "prefix_bias_beta", "sampling_topk", "sampling_topp", "sampling_temperature", "seed"),
+    *("sampling_topk", "sampling_topp", "sampling_temperature", "seed"),
     *("max_batch_tokens", "replace_unknowns"),
 }
 """Decoding options that the package does not have."""

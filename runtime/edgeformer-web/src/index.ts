@@ -18,7 +18,7 @@ export { EdgeformerError, type ErrorKind } from "./errors.js";
 export type { Block, Piece } from "./text/block.js";
 export { type PageOptions, translatePage } from "./text/page.js";
 export { translateText } from "./text/plain.js";
-export type { BlockTranslation, TextOptions } from "./text/translator.js";
+export type { BlockTranslation, TextOptions } from "./text/text_translator.js";
 export { openPortTranslator, openWorkerTranslator } from "./worker/client.js";
 export type { Port } from "./worker/protocol.js";
 export { serveTranslator } from "./worker/server.js";

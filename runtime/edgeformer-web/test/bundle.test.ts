@@ -6,8 +6,8 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { parseManifest } from "../src/bundle/manifest.js";
 import { planNumbers } from "../src/bundle/plan.js";
-import { EdgeformerError, openBundle, type Progress } from "../src/index.js";
-import { INT8, MemoryStore, serve } from "./support.js";
+import { EdgeformerError, openBundle } from "../src/index.js";
+import { INT8 } from "./support.js";
 
 const folder = mkdtempSync(join(tmpdir(), "edgeformer-"));
 after(() => rmSync(folder, { recursive: true }));
@@ -90,41 +90,6 @@ test("files that differ from the manifest are refused", async () => {
     read(damaged("weights.bin", (data) => Buffer.concat([data, data]))),
     /`weights.bin` has more bytes/,
   );
-});
-
-test("a broken download goes on where it ended, and is kept", async () => {
-  const server = await serve(INT8);
-  const storage = new MemoryStore();
-  const progress: Progress[] = [];
-  server.breakOnce = "weights.bin";
-  const bundle = await openBundle(server.address, { storage, onProgress: (each) => progress.push(each) });
-  bundle.expect(["weights.bin"]);
-  const weights = readFileSync(join(INT8, "weights.bin"));
-  assert.deepEqual(Buffer.from(await bundle.read("weights.bin")), weights);
-  assert.ok(server.requests.some((request) => /^weights.bin@\d+$/.test(request)));
-  assert.deepEqual(progress.at(-1), { file: "weights.bin", loaded: weights.length, total: weights.length });
-  await server.close();
-  const offline = await openBundle(server.address, { storage });
-  assert.deepEqual(Buffer.from(await offline.read("weights.bin")), weights);
-});
-
-test("what was kept and is damaged is downloaded again", async () => {
-  const server = await serve(INT8);
-  const storage = new MemoryStore();
-  const first = await openBundle(server.address, { storage });
-  await first.read("weights.bin");
-  const kept = [...storage.content.keys()].find((name) => name.startsWith(first.manifest.files["weights.bin"]!.sha256));
-  storage.content.get(kept!)!.fill(7, 100, 200);
-  const weights = readFileSync(join(INT8, "weights.bin"));
-  assert.deepEqual(Buffer.from(await (await openBundle(server.address, { storage })).read("weights.bin")), weights);
-  await server.close();
-});
-
-test("an aborted download fails with the signal's reason", async () => {
-  const server = await serve(INT8);
-  const reason = new Error("enough");
-  await assert.rejects(openBundle(server.address, { signal: AbortSignal.abort(reason), storage: false }), reason);
-  await server.close();
 });
 
 test("plans have as many numbers as in Python, whatever the order of their fields", () => {

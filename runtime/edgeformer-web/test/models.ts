@@ -1,7 +1,7 @@
 /** Models of a line of code, for rules that no real model would try in every place. */
 import type { Manifest } from "../src/bundle/manifest.js";
-import { type SentenceTranslator, TextTranslator } from "../src/text/translator.js";
-import { WORD } from "../src/text/words.js";
+import { WORD } from "../src/text/alignment.js";
+import { type SentenceTranslator, TextTranslator } from "../src/text/text_translator.js";
 import type { Tokenizer } from "../src/tokenizer/interface.js";
 
 /** A document for tests; its own types are not those of TypeScript's DOM. */

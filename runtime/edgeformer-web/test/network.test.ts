@@ -5,7 +5,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { EdgeformerError, openBundle, type Store } from "../src/index.js";
+import { EdgeformerError, openBundle, type Progress, type Store } from "../src/index.js";
 import { INT8, MemoryStore, random } from "./support.js";
 
 const wait = globalThis.setTimeout;
@@ -134,9 +134,14 @@ async function serve(content: Content = version()): Promise<Site> {
 
 /** Opens a bundle and reads its files, both at once. */
 async function read(site: Site, storage: Store | false, folder = "model", signal?: AbortSignal): Promise<Buffer[]> {
-  const bundle = await openBundle(`${site.address}/${folder}`, { storage, signal });
+  const progress: Progress[] = [];
+  const onProgress = (each: Progress) => progress.push(each);
+  const bundle = await openBundle(`${site.address}/${folder}`, { storage, signal, onProgress });
   bundle.expect(FILES);
-  return (await Promise.all(FILES.map((name) => bundle.read(name)))).map((data) => Buffer.from(data));
+  const found = (await Promise.all(FILES.map((name) => bundle.read(name)))).map((data) => Buffer.from(data));
+  const { loaded, total } = progress.at(-1)!;
+  assert.deepEqual([loaded, total], [total, found.reduce((sum, { length }) => sum + length, 0)]);
+  return found;
 }
 
 const contentOf = (content: Content): Buffer[] => FILES.map((name) => content.get(name)!);
@@ -205,6 +210,16 @@ test("a bundle that cannot be reached is opened as it was kept", async () => {
   site.close();
   assert.deepEqual(await read(site, storage), contentOf(content));
   await assert.rejects(read(site, new MemoryStore()), isSentence(/cannot be reached/));
+});
+
+test("what was kept and is damaged is downloaded again", async () => {
+  const content = version(SIZE);
+  const site = await serve(content);
+  const storage = new MemoryStore();
+  await read(site, storage);
+  for (const [name, data] of storage.content) if (/^[0-9a-f]{64}/.test(name)) data.fill(7, 10, 20);
+  assert.deepEqual(await read(site, storage), contentOf(content));
+  site.close();
 });
 
 function isSentence(pattern: RegExp): (error: unknown) => boolean {

@@ -3,8 +3,8 @@ import { test } from "node:test";
 import { written } from "../src/text/block.js";
 import { pageBlocks, translatePage } from "../src/text/page.js";
 import { translateText } from "../src/text/plain.js";
-import { fittingSpans, sentenceSpans } from "../src/text/sentences.js";
-import { TextTranslator } from "../src/text/translator.js";
+import { fittingSpans, sentenceSpans } from "../src/text/segmentation.js";
+import { TextTranslator } from "../src/text/text_translator.js";
 import { type Model, pageTranslator, parseHTML, sentenceTranslator } from "./models.js";
 
 /** Characters of one and of two UTF-16 units, which every rule treats alike. */

@@ -2,14 +2,14 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import type { Manifest } from "../src/bundle/manifest.js";
+import { WORD } from "../src/text/alignment.js";
 import { differences } from "../src/text/numbers.js";
 import { translatePage } from "../src/text/page.js";
 import { plainBlock, translateText } from "../src/text/plain.js";
 import { protectedItems } from "../src/text/protected.js";
-import { sentenceSpans } from "../src/text/sentences.js";
+import { sentenceSpans } from "../src/text/segmentation.js";
 import { applied, repaired, surfaceChange } from "../src/text/surface.js";
-import { type SentenceTranslator, TextTranslator } from "../src/text/translator.js";
-import { WORD } from "../src/text/words.js";
+import { type SentenceTranslator, TextTranslator } from "../src/text/text_translator.js";
 import { MANIFEST, parseHTML, wordTokenizer } from "./models.js";
 
 interface Recorded {

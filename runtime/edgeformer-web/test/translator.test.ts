@@ -8,7 +8,7 @@ import type { Engine } from "../src/engine/interface.js";
 import { openKernels } from "../src/engine/kernels.js";
 import { EdgeformerError, openBundle, openTranslator, type Translator } from "../src/index.js";
 import { openTokenizers } from "../src/tokenizer/open.js";
-import { INT8, SENTENCES } from "./support.js";
+import { INT8, random, SENTENCES } from "./support.js";
 
 let translator: Translator;
 before(async () => {
@@ -201,14 +201,11 @@ test("lists restrict what sentences may use", () => {
 /** Lists of 6 random tokens for each source token, and 20 for all, the end token among them. */
 function randomLists(manifest: Manifest): Shortlist {
   const { source_vocab_size: sources, target_vocab_size: targets, special } = manifest;
-  let state = 1;
-  const random = (limit: number) => {
-    state = (state * 48271) % 0x7fffffff;
-    return state % limit;
-  };
+  const next = random(1);
+  const below = (limit: number) => Math.floor(limit * next());
   const others = Array.from({ length: targets }, (_, i) => i).filter((token) => token !== special.eos);
   for (let i = others.length - 1; i > 0; i--) {
-    const j = random(i + 1);
+    const j = below(i + 1);
     [others[i], others[j]] = [others[j]!, others[i]!];
   }
   const ends = Array.from({ length: sources }, (_, i) => 6 * (i + 1));
@@ -216,7 +213,7 @@ function randomLists(manifest: Manifest): Shortlist {
   const ids = new Uint16Array([
     special.eos,
     ...others,
-    ...ends.flatMap(() => others.slice(0, 6).map(() => random(targets))),
+    ...ends.flatMap(() => others.slice(0, 6).map(() => below(targets))),
   ]);
   const data = new Uint8Array(numbers.byteLength + ids.byteLength);
   data.set(new Uint8Array(numbers.buffer));

@@ -43,7 +43,7 @@ def decoded(content: bytes, name: str) -> tuple[str, str]:
         ) from None
 
 
-def single(content: bytes, name: str, parts: Callable[[str], Iterable[str | Block]]) -> Document:
+def text_document(content: bytes, name: str, parts: Callable[[str], Iterable[str | Block]]) -> Document:
     """A document whose file is one piece of text.
 
     Args:

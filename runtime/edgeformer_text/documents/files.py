@@ -12,7 +12,7 @@ from edgeformer_runtime.errors import ConfigError, DataError
 from edgeformer_runtime.files import atomic_file
 from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_ELEMENTS
 from edgeformer_text.block import Block
-from edgeformer_text.documents.document import Document, single
+from edgeformer_text.documents.document import Document, text_document
 from edgeformer_text.documents.gettext import read_po
 from edgeformer_text.documents.markdown import markdown_parts
 from edgeformer_text.documents.open_document import read_odt
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from edgeformer_text.text_translator import TextTranslator
 
 
-_read_html = partial(single, parts=html_parts)
-_read_markdown = partial(single, parts=markdown_parts)
+_read_html = partial(text_document, parts=html_parts)
+_read_markdown = partial(text_document, parts=markdown_parts)
 _READERS: Mapping[str, Callable[[bytes, str], Document]] = {
     ".docx": read_docx,
     ".htm": _read_html,
@@ -38,7 +38,7 @@ _READERS: Mapping[str, Callable[[bytes, str], Document]] = {
     ".po": read_po,
     ".pot": read_po,
     ".srt": partial(read_subtitles, is_vtt=False),
-    ".txt": partial(single, parts=lambda text: [Block.plain(text)]),
+    ".txt": partial(text_document, parts=lambda text: [Block.plain(text)]),
     ".vtt": partial(read_subtitles, is_vtt=True),
 }
 SUFFIXES = tuple(_READERS)

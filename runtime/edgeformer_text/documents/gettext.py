@@ -13,7 +13,11 @@ from edgeformer_text.documents.messages import checked, message_parts, placehold
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _FIELD = re.compile(
-    rf"(?m)^(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)[ \t]+({_STRING}(?:[ \t\r]*\n[ \t]*{_STRING})*)"
+    rf"""
+    ^(msgctxt|msgid_plural|msgid|msgstr(?:\[\d+\])?)[ \t]+      # the keyword,
+    ({_STRING}(?:[ \t\r]*\n[ \t]*{_STRING})*)                   # and its strings, one a line
+    """,
+    re.MULTILINE | re.VERBOSE,
 )
 _KEYWORD = re.compile(r"(?m)^msg")
 _FLAGS = re.compile(r"(?m)^#,(?P<flags>[^\r\n]*)")

@@ -14,11 +14,18 @@ from typing import Any
 from edgeformer_runtime.errors import ConfigError, missing_package
 from edgeformer_text.block import Block, Parts
 from edgeformer_text.markup.builder import ENTITY, BlockBuilder
-from edgeformer_text.markup.tokens import INLINE, Token, html_tokens
+from edgeformer_text.markup.tokens import INLINE, MarkupToken, html_tokens
 from edgeformer_text.protected import FORMULA
 
 _FRONT_MATTER = re.compile(
-    r"(?:---[ \t]*\r?\n.*?\n(?:---|\.\.\.)|\+\+\+[ \t]*\r?\n.*?\n\+\+\+)[ \t]*(?:\r?\n|\Z)", re.DOTALL
+    r"""
+    (?:
+        ---[ \t]*\r?\n.*?\n(?:---|\.\.\.)        # YAML
+        |\+\+\+[ \t]*\r?\n.*?\n\+\+\+          # TOML
+    )
+    [ \t]*(?:\r?\n|\Z)
+    """,
+    re.DOTALL | re.VERBOSE,
 )
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _CONTAINER = re.compile(r"^([ \t>]*)(?=(?:!!!|\?\?\?\+?|===)[ \t]|\[\^[^\]]+\]:)")
@@ -92,7 +99,7 @@ def markdown_parts(text: str) -> Iterator[str | Block]:
 
 @cache
 def _parser() -> Any:
-    """Return what finds paragraphs, headings, rows of tables and HTML; marks inside them are found here."""
+    """Return what finds paragraphs, headings, rows of tables and HTML; inline syntax is found here."""
     try:
         from markdown_it import MarkdownIt
     except ModuleNotFoundError as error:
@@ -109,7 +116,7 @@ def _blocks(lines: Sequence[str], content: str, labels: frozenset[str]) -> Itera
 
     Args:
         lines: its lines as the document has them.
-        content: its text, without what is before it in each line, such as the marks of lists and quotations.
+        content: its text, without what is before it in each line, such as the markers of lists and quotations.
         labels: labels of links.
     """
     paragraph, start = "", 0
@@ -125,7 +132,7 @@ def _blocks(lines: Sequence[str], content: str, labels: frozenset[str]) -> Itera
         offset = line.rindex(text)
         start, end = start if paragraph else offset, offset + len(text)
         paragraph += line
-        if line[end:].strip():  # the marks after a heading
+        if line[end:].strip():  # the signs after a heading
             yield from _paragraph(line[:end], start, labels)
             yield line[end:]
             paragraph = ""
@@ -146,7 +153,7 @@ def _paragraph(text: str, start: int, labels: frozenset[str], *, is_row: bool = 
     yield text[:start]
     matches = list(_INLINE_SYNTAX.finditer(text, start, end))
     pairs, is_row = _pairs(matches, labels), is_row or text.startswith("|", start)
-    builder, offset = _Builder(labels=labels, pairs=pairs), start
+    builder, offset = _MarkdownBuilder(labels=labels, pairs=pairs), start
     for match in matches:
         builder.plain(text[offset : match.start()])
         offset = match.end()
@@ -155,7 +162,7 @@ def _paragraph(text: str, start: int, labels: frozenset[str], *, is_row: bool = 
         if is_cell or is_block_tag or match["break"] is not None:
             yield from builder.block()
             yield match[0]
-            builder = _Builder(labels=labels, pairs=pairs)
+            builder = _MarkdownBuilder(labels=labels, pairs=pairs)
         else:
             builder.inline(match)
     builder.plain(text[offset:end])
@@ -164,7 +171,7 @@ def _paragraph(text: str, start: int, labels: frozenset[str], *, is_row: bool = 
 
 
 def _pairs(matches: Sequence[re.Match[str]], labels: frozenset[str]) -> dict[int, tuple[str, bool]]:
-    """Find the marks of emphasis and the brackets of links; others are text.
+    """Find the delimiters of emphasis and the brackets of links; others are text.
 
     Returns:
         How each is written, and whether it is an end, by its offset. A link whose text is its label gets its label
@@ -208,8 +215,8 @@ def _pairs(matches: Sequence[re.Match[str]], labels: frozenset[str]) -> dict[int
 
 
 @dataclass
-class _Builder(BlockBuilder):
-    """Collects the text and marks of a block."""
+class _MarkdownBuilder(BlockBuilder):
+    """Collects the text and tags of a block."""
 
     escapes: dict[int, str] = field(default_factory=dict)
     labels: frozenset[str] = frozenset()
@@ -231,7 +238,7 @@ class _Builder(BlockBuilder):
             raw, is_end = self.pairs[match.start()]
             name = match["emphasis"] or "["
             titled = _title_parts(raw[1:]) if is_end and name == "[" else ()
-            self.tag(Token(raw, name, is_end), ("]", *titled) if titled else ())
+            self.tag(MarkupToken(raw, name, is_end), ("]", *titled) if titled else ())
         elif match["image"] is not None:
             self._image(raw)
         elif match["html"] is not None:
@@ -251,7 +258,7 @@ class _Builder(BlockBuilder):
         if end in ("", "[]") and _label(text) in self.labels:
             end = f"[{text}]"
         parts = ("![", *_attribute(text, "[]"), "]", *(_title_parts(end) or (end,)))
-        self.tag(Token(raw, "img", is_void=True), parts)
+        self.tag(MarkupToken(raw, "img", is_void=True), parts)
 
 
 def _title_parts(end: str) -> Parts:
@@ -266,7 +273,7 @@ def _title_parts(end: str) -> Parts:
 def _attribute(text: str, delimiters: str) -> Parts:
     """A title or the description of an image, which a delimiter would end."""
     matches = list(_INLINE_SYNTAX.finditer(text))
-    builder, offset = _Builder(pairs=_pairs(matches, frozenset())), 0
+    builder, offset = _MarkdownBuilder(pairs=_pairs(matches, frozenset())), 0
     for match in matches:
         builder.plain(text[offset : match.start()])
         builder.inline(match)

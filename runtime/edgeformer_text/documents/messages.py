@@ -18,22 +18,41 @@ _NUMBERED = frozenset(("c-format", "gcc-internal-format", "objc-format", "perl-f
 PRINTF = _NUMBERED | {"python-format"}
 """Flags of messages with directives of ``printf``."""
 _DIRECTIVE = re.compile(
-    r"%%|%(?P<name>\([^()]*\)|\d+\$)?[-#0 +']*(?:\d+|\*)?(?:\.(?:\d+|\*))?"
-    r"(?:<[A-Za-z0-9]+>|(?:hh|ll|[hlLqjzt])?[a-zA-Z@])"
+    r"""
+    %%
+    |%(?P<name>\([^()]*\)|\d+\$)?               # its name or number: `%(count)d`, `%2$s`
+    [-#0\ +']*(?:\d+|\*)?(?:\.(?:\d+|\*))?      # flags, width and precision: `%-5.2f`
+    (?:<[A-Za-z0-9]+>|(?:hh|ll|[hlLqjzt])?[a-zA-Z@])  # a macro such as `%<PRIu64>`, or its length and type
+    """,
+    re.VERBOSE,
 )
 _QT = frozenset(("kde-format", "qt-format", "qt-plural-format"))
 _QT_DIRECTIVE = re.compile(r"%(?:L?\d{1,2}|n\b)")
 _MARKUP = re.compile(
-    r"</[a-zA-Z][\w.:-]*\s*>|<[a-zA-Z][\w.:-]*(?:\s[^<>]*)?/>|<(?:br|hr|img|input|wbr)\b[^<>]*>", re.IGNORECASE
+    r"""
+    </[a-zA-Z][\w.:-]*\s*>                   # the end of an element,
+    |<[a-zA-Z][\w.:-]*(?:\s[^<>]*)?/>        # one without content,
+    |<(?:br|hr|img|input|wbr)\b[^<>]*>       # or one that never has any
+    """,
+    re.IGNORECASE | re.VERBOSE,
 )
+"""What makes a message HTML."""
 _ACCESS_KEY = re.compile(
-    r"(?:(?<![\w&])[&_](?=[^\W\d_])|(?<=[^\W\d_])&(?=[^\W\d_]{2})|(?<=\b[A-Z])_(?=[a-z]))(?!\w*[_;])"
+    r"""
+    (?:
+        (?<![\w&])[&_](?=[^\W\d_])            # at the beginning of a word: `_File`, `&File`
+        |(?<=[^\W\d_])&(?=[^\W\d_]{2})       # inside one: `E&xit`
+        |(?<=\b[A-Z])_(?=[a-z])              # behind its capital: `E_xit`
+    )
+    (?!\w*[_;])                             # neither an identifier nor an entity
+    """,
+    re.VERBOSE,
 )
-"""The mark before a letter, as in ``_File`` and ``E&xit``, but not in identifiers, entities and names like AT&T."""
+"""The sign before a letter, as in ``_File`` and ``E&xit``, but not in identifiers, entities and names like AT&T."""
 
 
 def message_parts(text: str, flags: Collection[str]) -> Piece:
-    """Divide a message into text to copy and blocks to translate, without the mark of an access key.
+    """Divide a message into text to copy and blocks to translate, without the sign of an access key.
 
     Args:
         text: the message. Its line ends end sentences, also in HTML.

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from edgeformer_text.documents.document import Document
 from edgeformer_text.documents.packages import Package
-from edgeformer_text.documents.ranges import own_elements, put_in_order
 from edgeformer_text.markup.builder import BlockBuilder
-from edgeformer_text.markup.tokens import Token
+from edgeformer_text.markup.tokens import MarkupToken
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -20,6 +19,16 @@ if TYPE_CHECKING:
 # Control characters, which XML cannot have.
 _TAG = re.compile("\x01(/?)([0-9]+)\x02")
 _CONTROLS = dict.fromkeys([*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF], "")
+WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
+_OFFICE = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}"
+"""Namespaces of the elements of Word documents and of OpenDocument texts."""
+_RANGE = re.compile(r"(?P<kind>.*?)-?(?:[sS]tart|(?P<end>[eE]nd))")
+"""An element such as ``bookmarkStart`` or ``bookmark-end``."""
+_RANGE_NAMES = (f"{WORD}id", f"{TEXT}name", f"{TEXT}id", f"{TEXT}change-id", f"{_OFFICE}name")
+"""Attributes with the name that a beginning and its end share."""
+_ANNOTATION = f"{_OFFICE}annotation"
+"""The beginning of a comment, which has no ``-start`` in its name."""
 
 
 @dataclass(frozen=True)
@@ -60,24 +69,22 @@ class OfficeParagraph(BlockBuilder):
         elif character:
             self.add(character, [raw])
         else:
-            self.tag(Token(raw, is_void=True))
+            self.tag(MarkupToken(raw, is_void=True))
 
     def open(self, content: TagContent) -> None:
         """Begin what has translated text."""
         number = self._number(content)
-        self.tag(Token(f"\x01{number}\x02", number))
+        self.tag(MarkupToken(f"\x01{number}\x02", number))
 
     def close(self) -> None:
         """End what was begun last."""
         number = self.names[self.opened[-1]]
-        self.tag(Token(f"\x01/{number}\x02", number, is_end=True))
+        self.tag(MarkupToken(f"\x01/{number}\x02", number, is_end=True))
 
     def rebuild(self, translated: str) -> None:
         """Give the paragraph its translated text."""
-        for element in (
-            self.element,
-            *(content.container for content in self.contents if content.container is not None),
-        ):
+        containers = [content.container for content in self.contents if content.container is not None]
+        for element in (self.element, *containers):
             self.clear(element)
         opened = [(self.element, self.bases.get(self.element), TagContent())]
         for text, content in self._events(translated):
@@ -94,7 +101,18 @@ class OfficeParagraph(BlockBuilder):
                     opened.append((content.container, self.bases.get(content.container, format), content))
                 elif not content.is_point:
                     opened.append((parent, format if content.format is None else content.format, content))
-        put_in_order(own_elements(self.element, self.names_of_paragraphs), self.read_range)
+        _put_in_order(self.own_elements(self.element))
+
+    @classmethod
+    def own_elements(cls, paragraph: _Element) -> Iterator[_Element]:
+        """Elements of a paragraph in order, without those of paragraphs inside it, such as text boxes, but with
+        these."""
+        waiting = list(reversed(paragraph))
+        while waiting:
+            element = waiting.pop()
+            yield element
+            if element.tag not in cls.names_of_paragraphs:
+                waiting += reversed(element)
 
     @abstractmethod
     def clear(self, element: _Element) -> None:
@@ -103,11 +121,6 @@ class OfficeParagraph(BlockBuilder):
     @abstractmethod
     def append(self, parent: _Element, format: _Element | None, text: str) -> None:
         """Append text to the paragraph or to a container."""
-
-    @staticmethod
-    @abstractmethod
-    def read_range(element: _Element) -> tuple[Hashable, bool] | None:
-        """See :data:`ReadBoundary`."""
 
     def _number(self, content: TagContent) -> str:
         self.contents.append(content)
@@ -134,3 +147,29 @@ def office_document(package: Package, roots: Mapping[str, _Element], paragraphs:
         return package.written(roots)
 
     return Document([paragraph.block() for paragraph in paragraphs], write)
+
+
+def _put_in_order(elements: Iterable[_Element]) -> None:
+    """Move the end of a range, such as a bookmark, that ends before it begins behind its beginning."""
+    ends: dict[tuple[str, str], _Element] = {}
+    for element in list(elements):
+        name = next(filter(None, map(element.get, _RANGE_NAMES)), None)
+        match = _RANGE.fullmatch(element.tag) if name and isinstance(element.tag, str) else None
+        if name is None or (match is None and element.tag != _ANNOTATION):
+            continue
+        key = (match["kind"] if match else element.tag, name)
+        if match and match["end"]:
+            ends[key] = element
+        elif key in ends:
+            _move(ends.pop(key), element)
+
+
+def _move(element: _Element, anchor: _Element) -> None:
+    """Move an element behind another one; text after either stays where it is."""
+    before, parent, text = element.getprevious(), element.getparent(), element.tail or ""
+    if before is not None:
+        before.tail = (before.tail or "") + text
+    elif parent is not None:
+        parent.text = (parent.text or "") + text
+    element.tail, anchor.tail = anchor.tail, None
+    anchor.addnext(element)

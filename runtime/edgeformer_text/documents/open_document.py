@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 from edgeformer_text.documents.document import Document
+from edgeformer_text.documents.office import TEXT as _TEXT
 from edgeformer_text.documents.office import OfficeParagraph, TagContent, office_document
 from edgeformer_text.documents.packages import Package
 
@@ -14,35 +14,20 @@ if TYPE_CHECKING:
     from lxml.etree import _Element
 
 _PARTS = ("content.xml", "styles.xml")
-_TEXT = "{urn:oasis:names:tc:opendocument:xmlns:text:1.0}"
 _PARAGRAPHS = (f"{_TEXT}p", f"{_TEXT}h")
 _INLINE = frozenset(f"{_TEXT}{name}" for name in ("span", "a", "meta", "ruby", "ruby-base"))
 _BREAKS = (f"{_TEXT}line-break", f"{_TEXT}tab")
 """What ends a sentence inside a paragraph."""
 _UNREAD = (f"{_TEXT}ruby-text", f"{_TEXT}script")
 """Elements whose text is not part of that around them."""
-_NAMES = (f"{_TEXT}name", f"{_TEXT}id", f"{_TEXT}change-id", "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}name")
-"""Attributes with the name that a beginning and its end share."""
-_ANNOTATION = "{urn:oasis:names:tc:opendocument:xmlns:office:1.0}annotation"
-"""A comment, which has no ``-start`` in its name."""
 _SPACES = f"{_TEXT}s"
 _WHITE_SPACE = re.compile(r"[ \t\r\n]+")
 
 
-def _read_range(element: _Element) -> tuple[Hashable, bool] | None:
-    """What an element such as ``bookmark-start`` marks, and whether it is its end."""
-    tag = element.tag if isinstance(element.tag, str) else ""
-    name = next(filter(None, map(element.get, _NAMES)), None)
-    if name is None or not (tag == _ANNOTATION or tag.endswith(("-start", "-end"))):
-        return None
-    return (tag.removesuffix("-start").removesuffix("-end"), name), tag.endswith("-end")
-
-
-class _Paragraph(OfficeParagraph):
+class _OpenDocumentParagraph(OfficeParagraph):
     """A paragraph or heading."""
 
     names_of_paragraphs = _PARAGRAPHS
-    read_range = staticmethod(_read_range)
 
     def clear(self, element: _Element) -> None:
         """See :meth:`OfficeParagraph.clear`."""
@@ -73,13 +58,13 @@ def read_odt(content: bytes, name: str) -> Document:
     return office_document(package, roots, [paragraph for paragraph in paragraphs if paragraph.characters])
 
 
-def _read(element: _Element) -> _Paragraph:
-    paragraph = _Paragraph(element=element)
+def _read(element: _Element) -> _OpenDocumentParagraph:
+    paragraph = _OpenDocumentParagraph(element=element)
     _read_children(paragraph, element)
     return paragraph
 
 
-def _read_children(paragraph: _Paragraph, element: _Element) -> None:
+def _read_children(paragraph: _OpenDocumentParagraph, element: _Element) -> None:
     paragraph.plain(_collapsed(element.text))
     for child in element:
         if child.tag in _INLINE:

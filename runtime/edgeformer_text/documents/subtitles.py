@@ -60,7 +60,7 @@ def read_subtitles(content: bytes, name: str, *, is_vtt: bool) -> Document:
 
 
 def _turns(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """What each speaker says in a cue, and what stage directions say, without what marks them."""
+    """What each speaker says in a cue, and what stage directions say, without the signs that say so."""
     for match in _SPEAKER_CHANGE.finditer(text, start, end):
         yield start, match.start()
         if match.lastgroup:

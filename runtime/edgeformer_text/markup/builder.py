@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from edgeformer_text.block import LETTER, Block, Item, Parts, Tag
 from edgeformer_text.lexicon import LEXICON, split_names
-from edgeformer_text.markup.tokens import Token
+from edgeformer_text.markup.tokens import MarkupToken
 
 ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
 LEGACY_ENTITY = re.compile(ENTITY.pattern.replace(";", ";?"))
@@ -57,7 +57,7 @@ class BlockBuilder:
             if text and "\ufffd" not in text:
                 self.add(text, [raw[match.start() : end], *[""] * (len(text) - 1)], offset + match.start())
             else:
-                self.tag(Token(raw[match.start() : end], "!"))
+                self.tag(MarkupToken(raw[match.start() : end], "!"))
             start = end
         self.add(raw[start:], raw[start:], offset + start)
 
@@ -69,13 +69,13 @@ class BlockBuilder:
         """Add an element that is copied, and whose text the model may read; without text, it separates words as an
         image does."""
         if not text.strip():
-            self.tag(Token(raw, "img", is_void=True), attributes)
+            self.tag(MarkupToken(raw, "img", is_void=True), attributes)
             return
         self.add(text, [raw, *[""] * (len(text) - 1)], offset)
         start = len(self.characters) - len(text)
         self.items.append(Item(start, start + len(text), text, raw, attributes=attributes))
 
-    def tag(self, token: Token, attributes: Parts = ()) -> None:
+    def tag(self, token: MarkupToken, attributes: Parts = ()) -> None:
         """Add a tag, as the end of an element if it is one."""
         parent = self.opened[-1] if self.opened else None
         index, character = len(self.tags), len(self.characters)

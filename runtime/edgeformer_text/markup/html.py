@@ -11,11 +11,11 @@ from dataclasses import replace
 from edgeformer_text.block import Block, Parts, Tag
 from edgeformer_text.lexicon import LEXICON
 from edgeformer_text.markup.builder import ATTRIBUTE_ENTITY, ENTITY, ESCAPES, LEGACY_ENTITY, BlockBuilder
-from edgeformer_text.markup.tokens import BLOCKS, INLINE, Token, element_ends, html_tokens
+from edgeformer_text.markup.tokens import BLOCKS, INLINE, MarkupToken, element_ends, html_tokens
 
 _INLINE = INLINE | {"", "!"}
 _MAX_SIGN_TOKENS = 10
-"""Most tokens of a footnote mark."""
+"""Most tokens of a footnote number."""
 _ATTRIBUTE = re.compile(
     r"""(?P<name>[^\s"'<>/=]+)(?:\s*=\s*(?:"(?P<double>[^"]*)"|'(?P<single>[^']*)'|(?P<bare>[^\s"'=<>`]+)))?"""
 )
@@ -79,8 +79,8 @@ def html_parts(
     yield from builder.block(offset)
 
 
-def _is_raised_sign(tokens: Sequence[Token], start: int, end: int | None) -> bool:
-    """Whether an element is a footnote mark, an exponent or an index: above or below the line, and without letters."""
+def _is_raised_sign(tokens: Sequence[MarkupToken], start: int, end: int | None) -> bool:
+    """Whether an element is a footnote number, an exponent or an index: above or below the line, without letters."""
     if tokens[start].name not in ("sub", "sup") or end is None or end - start > _MAX_SIGN_TOKENS:
         return False
     text = "".join(token.raw for token in tokens[start:end] if not token.name)
@@ -91,7 +91,7 @@ def _is_raised_sign(tokens: Sequence[Token], start: int, end: int | None) -> boo
     )
 
 
-def _with_attributes(token: Token, raw: str) -> Parts:
+def _with_attributes(token: MarkupToken, raw: str) -> Parts:
     """Divide a tag, or an element that is copied, into text to copy and attributes to translate; nothing if it has
     none."""
     parts = _tag_parts(token.raw, token.name) if token.name not in ("", "!") else ()

@@ -68,7 +68,7 @@ _MAX_OPEN_QUOTES = 100
 
 
 @dataclass(frozen=True)
-class Token:
+class MarkupToken:
     """A tag, a comment or text."""
 
     raw: str
@@ -91,13 +91,13 @@ class _Scanner:
         self._missing: set[str] = set()
         self._open_quotes = 0
 
-    def token(self, offset: int) -> Token | None:
+    def token(self, offset: int) -> MarkupToken | None:
         """Read the tag or comment at an offset."""
         for start, end in _COMMENTS:
             if self.text.startswith(start, offset) and (last := self._find(end, offset + len(start))) >= 0:
-                return Token(self.text[offset : last + len(end)], "!")
+                return MarkupToken(self.text[offset : last + len(end)], "!")
         if self.text.startswith("<!--", offset):  # as in browsers, the rest of the text
-            return Token(self.text[offset:], "!")
+            return MarkupToken(self.text[offset:], "!")
         match = _TAG.match(self.text, offset) if self._open_quotes < _MAX_OPEN_QUOTES else None
         if match is None:
             self._open_quotes += self.text[offset + 1 : offset + 2].isalpha()
@@ -108,7 +108,7 @@ class _Scanner:
         is_void = name in VOID or match[0].endswith("/>")
         is_marked = bool(_NOT_TRANSLATED.search(match[3]))
         is_copied = not is_end and (name in COPIED or is_marked)
-        return Token(match[0], name, is_end, is_copied, not (is_end or is_marked), is_void)
+        return MarkupToken(match[0], name, is_end, is_copied, not (is_end or is_marked), is_void)
 
     def raw_text(self, name: str, offset: int) -> str:
         """Read what is up to the end tag of an element; nothing if there is none."""
@@ -127,7 +127,7 @@ class _Scanner:
         return found
 
 
-def html_tokens(text: str) -> Iterator[Token]:
+def html_tokens(text: str) -> Iterator[MarkupToken]:
     """Divide HTML into tags and text."""
     scanner = _Scanner(text)
     offset = start = 0
@@ -137,19 +137,19 @@ def html_tokens(text: str) -> Iterator[Token]:
             offset += 1
             continue
         if start < offset:
-            yield Token(text[start:offset])
+            yield MarkupToken(text[start:offset])
         yield found
         offset = start = offset + len(found.raw)
         if found.name in _RAW_TEXT and not found.is_end and not found.is_void:
             raw = scanner.raw_text(found.name, offset)
             if raw:
-                yield Token(raw)
+                yield MarkupToken(raw)
             offset = start = offset + len(raw)
     if start < len(text):
-        yield Token(text[start:])
+        yield MarkupToken(text[start:])
 
 
-def element_ends(tokens: list[Token]) -> list[int | None]:
+def element_ends(tokens: list[MarkupToken]) -> list[int | None]:
     """Position after the last token of each element, by that of its start tag. Elements that overlap have none, unless
     their end tag may be omitted."""
     ends: list[int | None] = [None] * len(tokens)
@@ -168,7 +168,10 @@ def element_ends(tokens: list[Token]) -> list[int | None]:
             continue
         if not token.is_end:
             if token.name in _CLOSING:
-                close(_kept([tokens[start].name for start in opened[-_MAX_SEARCHED:]], len(opened), token.name), index)
+                close(
+                    _left_open([tokens[start].name for start in opened[-_MAX_SEARCHED:]], len(opened), token.name),
+                    index,
+                )
             if not token.is_void:
                 opened.append(index)
                 waiting[token.name] += 1
@@ -183,7 +186,7 @@ def element_ends(tokens: list[Token]) -> list[int | None]:
     return ends
 
 
-def _kept(around: list[str], count: int, name: str) -> int:
+def _left_open(around: list[str], count: int, name: str) -> int:
     """The number of elements that a start tag leaves open, of ``count``, the innermost of which are ``around`` it."""
     kept = count
     for depth, outer in enumerate(reversed(around), 1):

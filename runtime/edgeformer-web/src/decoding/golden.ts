@@ -37,11 +37,11 @@ export async function checkGolden(bundle: Bundle, decoding: ExampleRunner, targe
     const options = { beamSize: example.beam_size, shortlist: index >= cases.length };
     const [[best] = []] = await decoding.decode([example.source], options);
     const difference = Math.abs(best!.score - example.score);
-    const place = firstDifference(best!.ids, example.ids);
+    const position = firstDifference(best!.ids, example.ids);
     const where = `example ${index + 1} (beam ${example.beam_size})`;
-    if (place !== undefined)
+    if (position !== undefined)
       result.problems.push(
-        `${where}, token ${place + 1} differs: ${JSON.stringify(example.text)} gave ` +
+        `${where}, token ${position + 1} differs: ${JSON.stringify(example.text)} gave ` +
           `${JSON.stringify(target.decode(best!.ids))} instead of ${JSON.stringify(example.output)}`,
       );
     else if (!(difference <= tolerance))
@@ -76,7 +76,7 @@ function tokenizerProblems(cases: readonly GoldenCase[], decoding: ExampleRunner
 
 /** Position of the first token that differs; undefined if all are equal. */
 function firstDifference(left: readonly number[], right: readonly number[]): number | undefined {
-  const place = left.findIndex((id, i) => id !== right[i]);
-  if (place >= 0) return place;
+  const position = left.findIndex((id, i) => id !== right[i]);
+  if (position >= 0) return position;
   return left.length === right.length ? undefined : left.length;
 }

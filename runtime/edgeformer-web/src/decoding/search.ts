@@ -120,9 +120,9 @@ export class StepSearch {
       if (!(logit > -Infinity)) continue;
       const logProbability = live.logProbability + (wantsSum ? logit - sum : logit);
       if (pool.length === size && !(logProbability > pool[size - 1]!.logProbability)) continue;
-      let place = pool.length;
-      while (place > 0 && logProbability > pool[place - 1]!.logProbability) place--;
-      pool.splice(place, 0, { logProbability, token: tokens ? tokens[i]! : i, row });
+      let rank = pool.length;
+      while (rank > 0 && logProbability > pool[rank - 1]!.logProbability) rank--;
+      pool.splice(rank, 0, { logProbability, token: tokens ? tokens[i]! : i, row });
       if (pool.length > size) pool.pop();
     }
   }

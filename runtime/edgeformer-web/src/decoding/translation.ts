@@ -1,7 +1,7 @@
 /** What translators take and return. All of it can be posted to a worker. */
 import type { Manifest } from "../bundle/manifest.js";
 import type { Block } from "../text/block.js";
-import type { BlockTranslation, TextOptions } from "../text/translator.js";
+import type { BlockTranslation, TextOptions } from "../text/text_translator.js";
 import type { OptionChanges, TokensOrText } from "./options.js";
 
 /** The weight of every source token for every target token. */

@@ -7,7 +7,7 @@ import { type ImportOnnxRuntime, openOnnxRuntime } from "../engine/onnxruntime.j
 import type { WasmSource } from "../engine/wasm.js";
 import { EdgeformerError } from "../errors.js";
 import type { Block } from "../text/block.js";
-import type { BlockTranslation, TextOptions } from "../text/translator.js";
+import type { BlockTranslation, TextOptions } from "../text/text_translator.js";
 import type { Tokenizers } from "../tokenizer/interface.js";
 import { openTokenizers } from "../tokenizer/open.js";
 import { type DecodeRequest, Decoder } from "./decoder.js";
@@ -167,7 +167,7 @@ export class LocalTranslator implements Translator {
     options: CallOptions = {},
     textOptions: TextOptions = {},
   ): Promise<BlockTranslation[]> {
-    const { textTranslator } = await import("../text/translator.js");
+    const { textTranslator } = await import("../text/text_translator.js");
     return textTranslator(this, textOptions).translateBlocks(blocks, options);
   }
 
@@ -285,7 +285,9 @@ export class LocalTranslator implements Translator {
       sourceTokens: source.map((id) => this.tokenizers.source.token(id) ?? ""),
       targetTokens: target.map((id) => this.tokenizers.target.token(id) ?? ""),
       weights,
-      alignment: aligned.filter(([place]) => place >= 0).map(([place, i]) => [call.around[0].length + place, i]),
+      alignment: aligned
+        .filter(([position]) => position >= 0)
+        .map(([position, i]) => [call.around[0].length + position, i]),
     };
   }
 
@@ -312,7 +314,7 @@ const ofText = (row: Float32Array, { around: [before, after] }: CallSettings): F
 
 /** Position of the first largest value; -1 if there is none. */
 function largest(values: Float32Array): number {
-  return values.reduce((best, value, place) => (best < 0 || value > values[best]! ? place : best), -1);
+  return values.reduce((best, value, position) => (best < 0 || value > values[best]! ? position : best), -1);
 }
 
 /** Translation of a blank text. */

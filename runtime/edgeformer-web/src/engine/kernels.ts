@@ -81,7 +81,7 @@ export class KernelEngine implements Engine {
         0,
         0,
         0,
-        results.place,
+        results.address,
       );
       if (outcome === NOT_FINITE)
         throw new EdgeformerError("model", "No token has a finite logit: the model's weights are damaged.");
@@ -141,35 +141,35 @@ export class KernelEngine implements Engine {
   #options(options: PlainSearch): number {
     const suppressed = ascending(options.suppressed);
     const forbidden = ascending(options.forbidden);
-    const suppressedPlace = this.scratch.wholes("suppressed", suppressed);
-    const forbiddenPlace = this.scratch.wholes("forbidden", forbidden);
-    const place = this.scratch.reserve("options", OPTIONS_BYTES);
-    const view = new DataView(this.#kernels().memory.buffer, place, OPTIONS_BYTES);
+    const suppressedAddress = this.scratch.wholes("suppressed", suppressed);
+    const forbiddenAddress = this.scratch.wholes("forbidden", forbidden);
+    const address = this.scratch.reserve("options", OPTIONS_BYTES);
+    const view = new DataView(this.#kernels().memory.buffer, address, OPTIONS_BYTES);
     const { beams, hypotheses, places, shrinks, stopsEarly, countsEnd, followsPrefix, wantsScores } = options;
     const wholes = [beams, hypotheses, places, shrinks, stopsEarly, countsEnd, followsPrefix, wantsScores];
     for (const [i, value] of wholes.entries()) view.setBigInt64(8 * i, BigInt(value), true);
     view.setFloat64(64, options.lengthPenalty, true);
     view.setBigInt64(72, BigInt(options.givenLength), true);
     view.setBigInt64(80, BigInt(options.end), true);
-    view.setUint32(88, suppressedPlace, true);
+    view.setUint32(88, suppressedAddress, true);
     view.setBigInt64(96, BigInt(suppressed.length), true);
-    view.setUint32(104, forbiddenPlace, true);
+    view.setUint32(104, forbiddenAddress, true);
     view.setBigInt64(112, BigInt(forbidden.length), true);
     view.setBigInt64(120, BigInt(options.loopRepeats), true);
     view.setBigInt64(128, BigInt(options.loopGiven), true);
-    return place;
+    return address;
   }
 
   /** Makes room for `edgeformer_results` with `count` hypotheses of at most `room` tokens. */
-  #resultsFor(count: number, room: number): { place: number; read(first: number, count: number): Hypothesis[] } {
+  #resultsFor(count: number, room: number): { address: number; read(first: number, count: number): Hypothesis[] } {
     const token = this.scratch.reserve("result-tokens", 8 * count * room);
     const logs = this.scratch.reserve("result-log-probabilities", 8 * count * room);
     const counts = this.scratch.reserve("result-counts", 8 * count);
     const scores = this.scratch.reserve("result-scores", 8 * count);
     const finished = this.scratch.reserve("result-finished", count);
-    const place = this.scratch.reserve("results", RESULTS_BYTES);
+    const address = this.scratch.reserve("results", RESULTS_BYTES);
     const kernels = this.#kernels();
-    const view = new DataView(kernels.memory.buffer, place, RESULTS_BYTES);
+    const view = new DataView(kernels.memory.buffer, address, RESULTS_BYTES);
     view.setBigInt64(0, BigInt(room), true);
     for (const [i, each] of [token, logs, counts, scores, finished].entries()) view.setUint32(8 + 4 * i, each, true);
     const read = (first: number, most: number): Hypothesis[] => {
@@ -187,7 +187,7 @@ export class KernelEngine implements Engine {
       }
       return found;
     };
-    return { place, read };
+    return { address, read };
   }
 }
 

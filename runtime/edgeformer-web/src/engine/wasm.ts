@@ -5,50 +5,18 @@ import { isNode, OWN_MODULES } from "../platform.js";
 /** Where the kernels' WebAssembly comes from, if not from this package: an address, its bytes, or compiled. */
 export type WasmSource = string | URL | BufferSource | WebAssembly.Module;
 
-/** What the module exports; pointers are numbers, and whole numbers of 64 bits are bigints. */
-export interface KernelExports {
+/** A function of `edgeformer_kernels.h`, which has its parameters: pointers are numbers, whole numbers of 64 bits bigints. */
+type KernelFunction = (...values: (number | bigint)[]) => number;
+type KernelFunctionName = "open" | "start" | "end" | "step" | "attend" | "select" | "restrict" | "search" | "levels";
+
+/** What the module exports. */
+export interface KernelExports extends Record<`edgeformer_${KernelFunctionName}`, KernelFunction> {
   memory: WebAssembly.Memory;
   _initialize(): void;
   malloc(size: number): number;
-  free(place: number): void;
-  /** Names of the instruction sets that are exact here, best first. */
-  edgeformer_levels(): number;
-  edgeformer_open(
-    weights: number,
-    size: bigint,
-    plan: number,
-    count: bigint,
-    level: number,
-    problem: number,
-    room: bigint,
-  ): number;
+  free(address: number): void;
   /** Version of the interface that the module was compiled with. */
   edgeformer_version?(): bigint;
-  edgeformer_start(
-    model: number,
-    token: number,
-    length: number,
-    sentences: bigint,
-    problem: number,
-    room: bigint,
-  ): number;
-  edgeformer_end(batch: number): void;
-  edgeformer_step(batch: number, token: number, logits: number, room: bigint): number;
-  edgeformer_attend(batch: number, token: number, weights: number, room: bigint): number;
-  edgeformer_select(batch: number, row: number, count: bigint): number;
-  edgeformer_restrict(batch: number, listed: number, count: bigint, usable: number): number;
-  edgeformer_search(
-    batch: number,
-    begin: number,
-    beginCount: bigint,
-    most: number,
-    initial: number,
-    options: number,
-    begun: number,
-    stopped: number,
-    ended: number,
-    results: number,
-  ): number;
 }
 
 /**
@@ -128,56 +96,52 @@ async function readBytes(address: URL): Promise<BufferSource> {
 
 const ALIGNMENT = 64;
 
-/** ScratchMemory in the module's memory that are used again and again: each grows to the most that it has ever held. */
+/** Memory of the module that is used again and again: each buffer grows to the most that it has ever held. */
 export class ScratchMemory {
-  readonly #places = new Map<string, { raw: number; place: number; size: number }>();
+  readonly #buffers = new Map<string, { raw: number; address: number; size: number }>();
 
   constructor(private readonly kernels: KernelExports) {}
 
   /**
-   * A place for some bytes, at a multiple of 64; what it held may be lost.
+   * The address of a buffer of some bytes, a multiple of 64; what the buffer held may be lost.
    *
    * @throws EdgeformerError of kind `engine`: there is not enough memory.
    */
   reserve(name: string, size: number): number {
-    const old = this.#places.get(name);
-    if (old && old.size >= size) return old.place;
+    const old = this.#buffers.get(name);
+    if (old && old.size >= size) return old.address;
     if (old) this.kernels.free(old.raw);
-    this.#places.delete(name);
+    this.#buffers.delete(name);
     const raw = this.kernels.malloc(size + ALIGNMENT);
     if (!raw)
       throw new EdgeformerError("engine", `There is not enough memory for ${size} bytes; translate less at once.`);
-    const place = (raw + ALIGNMENT - 1) & -ALIGNMENT;
-    this.#places.set(name, { raw, place: place >>> 0, size });
-    return place >>> 0;
+    const address = ((raw + ALIGNMENT - 1) & -ALIGNMENT) >>> 0;
+    this.#buffers.set(name, { raw, address, size });
+    return address;
   }
 
-  /** Writes whole numbers from 0 to 2^31 - 1 as 64 bits each. */
+  /** Writes whole numbers as 64 bits each. */
   wholes(name: string, numbers: ArrayLike<number>): number {
-    const place = this.reserve(name, 8 * numbers.length);
-    const words = new Int32Array(this.kernels.memory.buffer, place, 2 * numbers.length);
-    for (let i = 0; i < numbers.length; i++) {
-      words[2 * i] = numbers[i]!;
-      words[2 * i + 1] = 0;
-    }
-    return place;
+    return this.#write(name, BigInt64Array.from(Array.from(numbers, BigInt)));
   }
 
   doubles(name: string, numbers: ArrayLike<number>): number {
-    const place = this.reserve(name, 8 * numbers.length);
-    new Float64Array(this.kernels.memory.buffer, place, numbers.length).set(numbers);
-    return place;
+    return this.#write(name, Float64Array.from(numbers));
   }
 
   bytes(name: string, content: Uint8Array): number {
-    const place = this.reserve(name, content.length);
-    new Uint8Array(this.kernels.memory.buffer, place, content.length).set(content);
-    return place;
+    return this.#write(name, content);
   }
 
-  /** Frees all places. */
+  #write(name: string, { buffer, byteOffset, byteLength }: BigInt64Array | Float64Array | Uint8Array): number {
+    const address = this.reserve(name, byteLength);
+    new Uint8Array(this.kernels.memory.buffer, address).set(new Uint8Array(buffer, byteOffset, byteLength));
+    return address;
+  }
+
+  /** Frees all buffers. */
   free(): void {
-    for (const { raw } of this.#places.values()) this.kernels.free(raw);
-    this.#places.clear();
+    for (const { raw } of this.#buffers.values()) this.kernels.free(raw);
+    this.#buffers.clear();
   }
 }

@@ -5,13 +5,14 @@ import { lowered } from "./surface.js";
 
 /** First character, and the one after the last. */
 export type Span = readonly [number, number];
-/** Text, or a mark: the caller's number for a tag, an element that is copied, or the like. */
+/** Text, or the caller's number for a tag, an element that is copied, or the like. */
 export type Piece = string | number;
 
 /** A tag, which stands before a character of a block. */
 export interface Tag {
   offset: number;
-  mark: number;
+  /** How it is written: the caller's number. */
+  raw: number;
   /** Position, among the tags of the block, of the other tag of its element; undefined if it stands for itself. */
   partner?: number | undefined;
   /** Position of the opening tag of the innermost element around it. */
@@ -67,7 +68,7 @@ export function overlapping(items: readonly Item[], start: number, end: number):
 /** What the model reads of a sentence. */
 export interface Reading {
   text: string;
-  /** Place of each of its characters in the block, and that of its end. */
+  /** Offset of each of its characters in the block, and that of its end. */
   offsets: readonly number[];
   /** Whether it is in lowercase in place of capitals. */
   isUpper: boolean;
@@ -123,7 +124,8 @@ export function read(
   return { text: text + added, offsets, isUpper, without, addedPeriod: added };
 }
 
-function range(start: number, end: number): number[] {
+/** Whole numbers from one up to another. */
+export function range(start: number, end: number): number[] {
   return Array.from({ length: end - start }, (_, index) => start + index);
 }
 

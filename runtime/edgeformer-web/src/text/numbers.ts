@@ -6,18 +6,17 @@
  * a group. A translation has the numbers of its source if each side has every group of the other as often, or what may
  * stand for it.
  */
+import { type AlignedSentence, endsOf, putOver, round, sharesOf } from "./alignment.js";
 import { type Block, type Item, type Span, withoutItems, written } from "./block.js";
-import { putOver } from "./items.js";
 import lexicon from "./lexicon.json" with { type: "json" };
 import { baseCode, escaped, python } from "./patterns.js";
-import { type AlignedSentence, round, sharesOf } from "./words.js";
 
 type Counts = ReadonlyMap<string, number>;
 /** Language codes of source and target. */
 export type Languages = readonly [string, string];
 
 /** Groups of digits that a translation lacks, and those that it has beyond its source's. */
-export interface Differences {
+export interface NumberDifferences {
   missing: Counts;
   surplus: Counts;
   /** Number of both. */
@@ -25,10 +24,10 @@ export interface Differences {
 }
 
 const SPACE = lexicon.numbers.space;
-/** Separator of thousands and decimal mark by language, from Unicode's CLDR. */
+/** Separators of thousands and of decimals by language, from Unicode's CLDR. */
 const FORMATS = new Map(
-  lexicon.numbers.formats.flatMap(([group, mark, codes]) =>
-    codes!.split(" ").map((code) => [code, [group!, mark!] as const]),
+  lexicon.numbers.formats.flatMap(([group, decimal, codes]) =>
+    codes!.split(" ").map((code) => [code, [group!, decimal!] as const]),
   ),
 );
 /** Numbers from 0 on that style guides write in words, cardinal and ordinal. */
@@ -81,8 +80,8 @@ function numbers(text: string, language: string): { start: number; end: number; 
 }
 
 /** Compares the numbers of a sentence with those of its translation. A sentence without digits has none. */
-export function differences(source: string, target: string, languages: Languages): Differences {
-  const none: Differences = { missing: new Map(), surplus: new Map(), count: 0 };
+export function differences(source: string, target: string, languages: Languages): NumberDifferences {
+  const none: NumberDifferences = { missing: new Map(), surplus: new Map(), count: 0 };
   if (!/\p{Nd}/u.test(source)) return none;
   const [own, other] = [asciiDigits(source), asciiDigits(target)];
   if (MYRIADS.test(own) !== MYRIADS.test(other)) return none; // 1.5 million is 150万
@@ -163,7 +162,7 @@ export function numberItems(
   block: Block,
   span: Span,
   taken: readonly Item[],
-  { missing, surplus }: Differences,
+  { missing, surplus }: NumberDifferences,
   languages: Languages,
   withSign: boolean,
 ): Item[] {
@@ -192,14 +191,13 @@ export function numberItems(
 export function corrected(
   sentence: AlignedSentence,
   lacked: readonly Item[],
-  { surplus }: Differences,
+  { surplus }: NumberDifferences,
   taken: readonly Item[],
   language: string,
 ): AlignedSentence | undefined {
   const spans = numbers(targetWithout(sentence, taken), language).filter(({ groups }) => hasAny(groups, surplus));
   if (!lacked.length || lacked.length !== spans.length) return undefined;
-  let end = 0;
-  const ends = sentence.words.map(({ space, text }) => (end += space.length + text.length));
+  const ends = endsOf(sentence);
   const attention = lacked.map((item) => sharesOf(sentence, item.start, item.end).map(round));
   const paired = new Map<Item, Span>();
   for (const { start, end } of spans) {

@@ -11,7 +11,7 @@ import type { CallOptions, Translator } from "../decoding/translation.js";
 import type { Block, Item, Piece, Tag } from "./block.js";
 import lexicon from "./lexicon.json" with { type: "json" };
 import { endsWithLetter, hasLetters, isBlank, startsWithLetter } from "./patterns.js";
-import type { TextOptions } from "./translator.js";
+import type { TextOptions } from "./text_translator.js";
 
 const names = (text: string): ReadonlySet<string> => new Set(text.split(" "));
 const { inline, copied, images, attributes: ATTRIBUTES, attributes_of, button_types, metadata } = lexicon.html;
@@ -137,10 +137,10 @@ function attributeBlocks(element: Element): PageBlock[] {
 function runBlocks(parent: Element, run: readonly Node[]): PageBlock[] {
   const builder = new BlockBuilder();
   for (const node of run) builder.add(node);
-  const { attributes, marks } = builder;
+  const { attributes, edges } = builder;
   const block = builder.block();
   if (!hasLetters(block.text)) return attributes;
-  const elements = new Set(marks.filter(({ kind }) => kind === "start").map(({ node }) => node));
+  const elements = new Set(edges.filter(({ kind }) => kind === "start").map(({ node }) => node));
   const state = () => contents(run[0]!, run.length, elements);
   const before = state();
   const write = (pieces: readonly Piece[]) => {
@@ -159,7 +159,7 @@ function runBlocks(parent: Element, run: readonly Node[]): PageBlock[] {
         put(text);
         continue;
       }
-      const { node, kind } = marks[piece]!;
+      const { node, kind } = edges[piece]!;
       if (kind === "end") open.pop();
       else put(node);
       if (kind === "start") open.push(node);
@@ -194,8 +194,8 @@ const valid = (text: string): string => text.replace(/\p{Surrogate}/gu, "\ufffd"
 
 /** Collects the text, tags and items of a block. */
 class BlockBuilder {
-  /** What the marks of the block stand for. */
-  readonly marks: { node: Node; kind: "start" | "end" | "alone" }[] = [];
+  /** Where nodes begin and end, by the numbers of the block. */
+  readonly edges: { node: Node; kind: "start" | "end" | "alone" }[] = [];
   readonly attributes: PageBlock[] = [];
   private text = "";
   private readonly tags: Tag[] = [];
@@ -226,15 +226,15 @@ class BlockBuilder {
 
   private element(element: Element, parent?: number): void {
     const index = this.tags.length;
-    const start: Tag = { offset: this.text.length, mark: this.mark(element, "start"), parent };
+    const start: Tag = { offset: this.text.length, raw: this.edge(element, "start"), parent };
     this.tags.push(start);
     for (const child of [...element.childNodes]) this.add(child, index);
     start.partner = this.tags.length;
-    this.tags.push({ offset: this.text.length, mark: this.mark(element, "end"), partner: index, parent });
+    this.tags.push({ offset: this.text.length, raw: this.edge(element, "end"), partner: index, parent });
   }
 
   private alone(node: Node, parent?: number): void {
-    this.tags.push({ offset: this.text.length, mark: this.mark(node, "alone"), parent });
+    this.tags.push({ offset: this.text.length, raw: this.edge(node, "alone"), parent });
   }
 
   /** An element that is copied, and whose text the model may read; without text, it separates words as an image does. */
@@ -246,7 +246,7 @@ class BlockBuilder {
     }
     this.write(text);
     const end = this.text.length;
-    this.items.push({ start: end - text.length, end, text, raw: [this.mark(element, "alone")] });
+    this.items.push({ start: end - text.length, end, text, raw: [this.edge(element, "alone")] });
   }
 
   private write(text: string): void {
@@ -260,12 +260,12 @@ class BlockBuilder {
     this.text += text;
   }
 
-  private mark(node: Node, kind: "start" | "end" | "alone"): number {
-    return this.marks.push({ node, kind }) - 1;
+  private edge(node: Node, kind: "start" | "end" | "alone"): number {
+    return this.edges.push({ node, kind }) - 1;
   }
 }
 
-/** Whether an element is a footnote mark, an exponent or an index: above or below the line, and without letters. */
+/** Whether an element is a footnote number, an exponent or an index: above or below the line, and without letters. */
 function isRaisedSign(element: Element): boolean {
   const text = element.textContent ?? "";
   return ["sub", "sup"].includes(nameOf(element)) && !isBlank(text) && !hasLetters(text);

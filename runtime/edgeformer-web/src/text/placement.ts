@@ -12,8 +12,19 @@
  *    translation as placeholders are, and all is placed again.
  * 5. The words and tags are written in order. White space goes outside elements.
  */
-import { type Block, type Item, type Piece, type Span, written } from "./block.js";
-import { bestGap, bestRun, restored, spaced } from "./items.js";
+import {
+  type AlignedSentence,
+  bestGap,
+  bestRun,
+  isElided,
+  isWord,
+  restored,
+  sharesOf,
+  sourcesOf,
+  spaced,
+  type Word,
+} from "./alignment.js";
+import { type Block, type Item, type Piece, range, type Span, written } from "./block.js";
 import {
   endsAlphanumeric,
   endsWithLetter,
@@ -25,33 +36,35 @@ import {
   trimEnd,
   trimStart,
 } from "./patterns.js";
-import { type AlignedSentence, isElided, isWord, sharesOf, sourcesOf, type Word } from "./words.js";
 
 /** Owners of words that no node has, and of placeholders between the nodes. */
 const [FREE, FIXED] = [-1, -2];
 
 /** An element, or a tag that stands for itself. */
-interface Node {
-  /** Position of its tag in the block. */
-  order: number;
-  start: number;
-  end: number;
-  /** Marks that are written before and after its words. */
-  opening: Piece;
-  closing: Piece;
-  hasText: boolean;
+class TagNode {
+  /** What is written before and after its words. */
+  opening: Piece = "";
+  closing: Piece = "";
+  hasText = true;
   /** Whether it begins or ends an element whose other tag is in another sentence. */
-  isBegun: boolean;
-  isEnded: boolean;
+  isBegun = false;
+  isEnded = false;
   /** Whether it stands for itself, as an image does. */
-  isAlone: boolean;
+  isAlone = false;
   /** Whether it has no text, and white space comes before it or follows it. */
-  afterSpace: boolean;
-  beforeSpace: boolean;
-  children: Node[];
+  afterSpace = false;
+  beforeSpace = false;
+  readonly children: TagNode[] = [];
   /** Its first word in the translation, and the one after its last. */
-  first: number;
-  last: number;
+  first = 0;
+  last = 0;
+
+  /** @param order position of its tag in the block. */
+  constructor(
+    readonly order: number,
+    readonly start: number,
+    readonly end: number,
+  ) {}
 }
 
 /**
@@ -90,7 +103,7 @@ export function withTags(
     // Each round has fewer tags than the one before.
     const root = tree(block, tags, span);
     root.last = placed.words.length;
-    const wordless: Node[] = [];
+    const wordless: TagNode[] = [];
     for (let parents = [root]; parents.length; ) {
       const parent = parents.pop()!;
       placed = placeChildren(placed, block.text, parent, wordless);
@@ -107,57 +120,47 @@ export function withTags(
 }
 
 /** The text that an element has in a sentence of the source, with the tags in it, without white space at its edges. */
-function source(block: Block, { order, start, end }: Node, span: Span): Item {
-  const parts: { text: Piece[]; mark: Piece }[] = []; // what is before each tag, and the tag
+function source(block: Block, { order, start, end }: TagNode, span: Span): Item {
+  const parts: { text: Piece[]; tag: Piece }[] = []; // what is before each tag, and the tag
   let offset = Math.max(start, span[0]);
   for (const tag of block.tags.slice(order + 1, block.tags[order]!.partner)) {
-    parts.push({ text: written(block, offset, Math.min(tag.offset, span[1])), mark: tag.mark });
+    parts.push({ text: written(block, offset, Math.min(tag.offset, span[1])), tag: tag.raw });
     offset = Math.max(offset, tag.offset);
   }
-  parts.push({ text: written(block, offset, Math.min(end, span[1])), mark: "" });
+  parts.push({ text: written(block, offset, Math.min(end, span[1])), tag: "" });
   const isFilled = (piece: Piece) => typeof piece === "number" || !isBlank(piece);
   const filled = parts.flatMap(({ text }, index) => (text.some(isFilled) ? index : []));
-  const raw = parts.flatMap(({ text, mark }, index) => {
+  const raw = parts.flatMap(({ text, tag }, index) => {
     const trimmed = text.map((piece, at) => {
       if (typeof piece === "number") return piece;
       const begun = index <= filled[0]! && at === 0 ? trimStart(piece) : piece;
       return index >= filled.at(-1)! && at === text.length - 1 ? trimEnd(begun) : begun;
     });
-    return [...trimmed, mark];
+    return [...trimmed, tag];
   });
   return { start, end, text: trim(block.text.slice(start, end)), raw };
 }
 
 /** Makes the tree of the chosen tags of a sentence; its root stands for the sentence itself. */
-function tree({ text, tags }: Block, chosen: readonly number[], [start, end]: Span): Node {
-  const none = { opening: "", closing: "", isBegun: false, isEnded: false, isAlone: false, first: 0, last: 0 };
-  const spaces = { afterSpace: false, beforeSpace: false };
-  const root: Node = { ...none, ...spaces, order: -1, start, end, hasText: true, children: [] };
-  const nodes = new Map<number, Node>();
+function tree({ text, tags }: Block, chosen: readonly number[], [start, end]: Span): TagNode {
+  const root = new TagNode(-1, start, end);
+  const nodes = new Map<number, TagNode>();
   const members = new Set(chosen);
   for (const index of chosen) {
-    const { offset, mark, partner, parent } = tags[index]!;
+    const { offset, raw, partner, parent } = tags[index]!;
     if (partner !== undefined && nodes.has(partner)) {
-      nodes.get(partner)!.closing = mark;
+      nodes.get(partner)!.closing = raw;
       continue;
     }
     const isWhole = partner !== undefined && members.has(partner);
     const last = isWhole ? tags[partner]!.offset : offset;
-    const hasText = !isBlank(text.slice(offset, last));
-    const node: Node = {
-      ...none,
-      ...spaces,
-      order: index,
-      start: offset,
-      end: last,
-      opening: mark,
-      hasText,
-      children: [],
-    };
+    const node = new TagNode(index, offset, last);
+    node.opening = raw;
+    node.hasText = !isBlank(text.slice(offset, last));
     node.isAlone = partner === undefined;
     node.isEnded = !isWhole && partner !== undefined && partner < index;
     node.isBegun = !isWhole && partner !== undefined && !node.isEnded;
-    if (!hasText && !node.isBegun && !node.isEnded) {
+    if (!node.hasText && !node.isBegun && !node.isEnded) {
       // White space before the first word of the sentence or after its last is written around it.
       const close = isWhole ? partner : index;
       const isFirst = offset <= end && (!index || tags[index - 1]!.offset < offset);
@@ -166,7 +169,7 @@ function tree({ text, tags }: Block, chosen: readonly number[], [start, end]: Sp
       node.beforeSpace = isLast && isSpace(text.slice(last, last + 1));
     }
     nodes.set(index, node);
-    // An element of which only one tag is chosen is a mark between words, and so not the parent of what is inside.
+    // An element of which only one tag is chosen is a tag between words, and so not the parent of what is inside.
     const around = parent === undefined ? undefined : nodes.get(parent);
     (around && members.has(tags[around.order]!.partner ?? -1) ? around : root).children.push(node);
   }
@@ -174,7 +177,12 @@ function tree({ text, tags }: Block, chosen: readonly number[], [start, end]: Sp
 }
 
 /** Gives the nodes inside another one their words, no two of which are the same for nodes side by side. */
-function placeChildren(sentence: AlignedSentence, source: string, parent: Node, wordless: Node[]): AlignedSentence {
+function placeChildren(
+  sentence: AlignedSentence,
+  source: string,
+  parent: TagNode,
+  wordless: TagNode[],
+): AlignedSentence {
   const { first, last } = parent;
   const children = parent.children.filter(({ hasText }) => hasText);
   const words = sentence.words.slice(first, last);
@@ -229,12 +237,10 @@ function placeChildren(sentence: AlignedSentence, source: string, parent: Node, 
   return placed;
 }
 
-const length = ({ start, end }: Node): number => end - start;
-const range = (start: number, end: number): number[] =>
-  Array.from({ length: end - start }, (_, index) => start + index);
+const length = ({ start, end }: TagNode): number => end - start;
 
 /** Gives the nodes without text inside another one their gaps, in order: neither inside another one nor behind `l'`. */
-function placeBetween(sentence: AlignedSentence, parent: Node): void {
+function placeBetween(sentence: AlignedSentence, parent: TagNode): void {
   const { first, last } = parent;
   const { words } = sentence;
   const filled = parent.children.filter((child) => child.hasText && child.first < child.last);
@@ -267,7 +273,7 @@ function placeBetween(sentence: AlignedSentence, parent: Node): void {
 }
 
 /** Whether an element begins or ends inside a word, which is in the translation; a placeholder beside it is none. */
-function dividesWord({ words, sourceWords }: AlignedSentence, source: string, { start, end }: Node): boolean {
+function dividesWord({ words, sourceWords }: AlignedSentence, source: string, { start, end }: TagNode): boolean {
   const apart = new Set([...sourceWords.flat(), ...words.flatMap(({ item }) => (item ? [item.start, item.end] : []))]);
   const isInside = (edge: number) => endsAlphanumeric(source.slice(0, edge)) && startsAlphanumeric(source.slice(edge));
   return [start, end].some((edge) => !apart.has(edge) && isInside(edge));
@@ -312,7 +318,7 @@ function gathered(
 
 /** How much each word attends to an element; less than any number if the source word that it attends to most is
  * elsewhere. */
-function preferences(sentence: AlignedSentence, _: string, { start, end }: Node): number[] {
+function preferences(sentence: AlignedSentence, _: string, { start, end }: TagNode): number[] {
   const sources = sourcesOf(sentence);
   return sharesOf(sentence, start, end).map((share, index) => {
     const source = sources[index];
@@ -323,7 +329,7 @@ function preferences(sentence: AlignedSentence, _: string, { start, end }: Node)
 
 /** How much each word belongs to an element: positive if most of it was translated from the element's text. Punctuation
  * that the element does not have may be between its words only. */
-function gains(sentence: AlignedSentence, source: string, { start, end }: Node): number[] {
+function gains(sentence: AlignedSentence, source: string, { start, end }: TagNode): number[] {
   const text = source.slice(start, end);
   return sharesOf(sentence, start, end).map((share, index) => {
     const { text: word } = sentence.words[index]!;
@@ -333,7 +339,7 @@ function gains(sentence: AlignedSentence, source: string, { start, end }: Node):
 }
 
 /** The words and tags in order, and the white space between them. */
-function write(words: readonly Word[], root: Node): Piece[] {
+function write(words: readonly Word[], root: TagNode): Piece[] {
   const pieces: Piece[] = [];
   // The next word; whether the white space before it is written; whether there must be some.
   let [index, isSpaced, isApart] = [0, false, false];
@@ -343,13 +349,13 @@ function write(words: readonly Word[], root: Node): Piece[] {
     const isEdge = index ? index === words.length || endsWithLetter(words[index - 1]!.text) : isApart;
     return own || (isEdge && (isWanted || !index) ? " " : "");
   };
-  // What is still to be written, the next at the end: a node that begins, a mark, or a word.
-  const waiting: (Node | { mark: Piece } | number)[] = [root];
+  // What is still to be written, the next at the end: a node that begins, its end, or a word.
+  const waiting: (TagNode | { tag: Piece } | number)[] = [root];
   for (let part = waiting.pop(); part !== undefined; part = waiting.pop()) {
     if (typeof part === "number") {
       pieces.push(space(false), ...(words[part]!.item?.raw ?? [words[part]!.text]));
       [index, isSpaced, isApart] = [part + 1, false, false];
-    } else if ("mark" in part) pieces.push(part.mark);
+    } else if ("tag" in part) pieces.push(part.tag);
     else {
       // White space goes before what has text, so that it is outside: `a <b>word</b>`.
       if (part.hasText || part.isBegun || part.afterSpace) {
@@ -367,7 +373,7 @@ function write(words: readonly Word[], root: Node): Piece[] {
         inner.push(...range(after, child.first), child);
         after = child.last;
       }
-      waiting.push(...[...inner, ...range(after, part.last), { mark: part.closing }].reverse());
+      waiting.push(...[...inner, ...range(after, part.last), { tag: part.closing }].reverse());
     }
   }
   return pieces.filter((piece) => piece !== "");

@@ -1,7 +1,7 @@
 /** Plain text. Its rules are loaded by the translator, which may be in a worker. */
 import type { CallOptions, Translator } from "../decoding/translation.js";
 import type { Block } from "./block.js";
-import type { TextOptions } from "./translator.js";
+import type { TextOptions } from "./text_translator.js";
 
 /** A block of plain text. */
 export function plainBlock(text: string): Block {

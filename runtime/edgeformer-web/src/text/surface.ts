@@ -2,20 +2,30 @@
 import lexicon from "./lexicon.json" with { type: "json" };
 import { baseCode, hasLetters, isLower, isUpper, python, trim, trimEnd, trimStart, UNSPACED } from "./patterns.js";
 
-const { closing: CLOSING, questions: QUESTIONS, exclamations: EXCLAMATIONS, marks, ...patterns } = lexicon.surface;
+const {
+  closing: CLOSING,
+  questions: QUESTIONS,
+  exclamations: EXCLAMATIONS,
+  terminators,
+  ...patterns
+} = lexicon.surface;
 /** Final punctuation: Unicode's, the ellipsis, the shads of Tibetan; after a Greek letter, a semicolon is a question mark. */
-const MARK = "[\\p{Sentence_Terminal}…\\u0f0d-\\u0f11\\u17d4\\u17d5]";
-const FINAL = new RegExp(`(?<!${MARK})(?:${MARK}|(?<=[\\u0370-\\u03ff\\u1f00-\\u1fff])[;\\u037e])+[${CLOSING}]*$`, "u");
+const TERMINATOR = "[\\p{Sentence_Terminal}…\\u0f0d-\\u0f11\\u17d4\\u17d5]";
+const FINAL = new RegExp(
+  `(?<!${TERMINATOR})(?:${TERMINATOR}|(?<=[\\u0370-\\u03ff\\u1f00-\\u1fff])[;\\u037e])+[${CLOSING}]*$`,
+  "u",
+);
 /** The end of a sentence in Thai or Lao, which write no period. */
 const UNMARKED = new RegExp(`[\\u0e00-\\u0eff][${CLOSING}]*$`, "u");
 const CLOSED = new RegExp(`[${CLOSING}]+$`, "u");
 const ELLIPSIS = /^(?:\.{3,}|…+)/u;
 /** Final punctuation where it differs from that of English. */
-const MARKS = new Map(
-  Object.entries(marks).flatMap(([codes, own]) => codes.split(" ").map((code) => [code, own] as const)),
+const TERMINATORS = new Map(
+  Object.entries(terminators).flatMap(([codes, own]) => codes.split(" ").map((code) => [code, own] as const)),
 );
-/** The mark of a language for one of English. */
-const marked = (code: string, mark: string): string => MARKS.get(code)?.[".?!".indexOf(mark)] ?? mark;
+/** The terminator of a language for one of English. */
+const terminatorOf = (code: string, terminator: string): string =>
+  TERMINATORS.get(code)?.[".?!".indexOf(terminator)] ?? terminator;
 const COPIES = python(`^(?:${patterns.copies})$`, "i");
 const REPEATED = python(`^(?:${patterns.repeated})$`, "i");
 const ABBREVIATION = python(patterns.abbreviation, "i");
@@ -28,14 +38,14 @@ const SEARCHED = 2000;
 const MIN_CAPITALS = 6;
 
 /** The period of a language; empty if it has none. */
-export const period = (language: string): string => marked(baseCode(language), ".");
+export const period = (language: string): string => terminatorOf(baseCode(language), ".");
 /** Whether a sentence ends with a word or number. */
 export const lacksPeriod = (text: string): boolean => endsWithWord(text.replace(CLOSED, ""));
 /** Whether a text ends with a letter, with its vowel signs and accents, or a digit. */
 const endsWithWord = (text: string): boolean => /[\p{L}\p{M}\p{N}]$/u.test(text);
-/** The mark of English that one of any script stands for. */
-const uniform = (mark: string): string =>
-  QUESTIONS.includes(mark) ? "?" : EXCLAMATIONS.includes(mark) ? "!" : mark === "…" ? "…" : ".";
+/** The terminator of English that one of any script stands for. */
+const uniform = (terminator: string): string =>
+  QUESTIONS.includes(terminator) ? "?" : EXCLAMATIONS.includes(terminator) ? "!" : terminator === "…" ? "…" : ".";
 
 /** The first character of a text; empty if it has none. */
 const firstOf = ([first = ""]: string): string => first;
@@ -59,12 +69,12 @@ export function lowered(text: string): string {
 }
 
 /** A translation without U+FFFD, which stands for a character that its tokens do not complete. The signs of the source
- * that the translation lacks take its places, if there are as many; a source that has U+FFFD itself changes nothing. */
+ * that the translation lacks replace it, if there are as many; a source that has U+FFFD itself changes nothing. */
 export function repaired(source: string, text: string): string {
-  const places = source.includes("\ufffd") ? 0 : (text.match(/\ufffd+/g)?.length ?? 0);
+  const count = source.includes("\ufffd") ? 0 : (text.match(/\ufffd+/g)?.length ?? 0);
   const lacked = [...source].filter((sign) => SIGN.test(sign) && !text.includes(sign));
-  const signs = lacked.length === places ? lacked : [];
-  return places ? text.replace(/\ufffd+/g, () => signs.shift() ?? "") : text;
+  const signs = lacked.length === count ? lacked : [];
+  return count ? text.replace(/\ufffd+/g, () => signs.shift() ?? "") : text;
 }
 
 /** How a translation is changed: it is cut, and something is added. */
@@ -153,8 +163,8 @@ function punctuation(source: string, text: string, code: string, hasAddedPeriod:
   if (found && !wanted && isSurplus && !ABBREVIATION.test(text)) return [before, clause];
   if (ellipsis && isPeriod) return [before, ellipsis];
   if (wanted && !found && endsWithWord(text)) {
-    const mark = ellipsis ?? uniform([...wanted[0]][0]!);
-    return [text.length, marked(code, mark)];
+    const terminator = ellipsis ?? uniform([...wanted[0]][0]!);
+    return [text.length, terminatorOf(code, terminator)];
   }
   return [text.length, endsWithWord(text) ? clause : ""];
 }
@@ -163,7 +173,7 @@ function punctuation(source: string, text: string, code: string, hasAddedPeriod:
  * says nothing: the first word may be one that the target language capitalizes. */
 function firstLetter(source: string, text: string): string {
   const word = [...source.matchAll(LETTERS)][0]?.[0];
-  if (word && isMixed(word) && isLower(firstOf(word))) return ""; // "iPhone" begins a sentence as any place
+  if (word && isMixed(word) && isLower(firstOf(word))) return ""; // "iPhone" begins a sentence as it is
   const [now = "", following = ""] = trimStart(text);
   const isRaised = isUpper(firstOf(trimStart(source))) && isLower(now) && !isUpper(following);
   const raised = now.toUpperCase();

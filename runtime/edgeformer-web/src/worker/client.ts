@@ -5,7 +5,7 @@ import type { CallOptions, GoldenResult, TokenStep, Translation, Translator } fr
 import type { OpenOptions } from "../decoding/translator.js";
 import { EdgeformerError } from "../errors.js";
 import type { Block } from "../text/block.js";
-import type { BlockTranslation, TextOptions } from "../text/translator.js";
+import type { BlockTranslation, TextOptions } from "../text/text_translator.js";
 import { type Answer, fromWire, type Port, type Request, type Results } from "./protocol.js";
 
 /** What a page does with the answers to a request. */

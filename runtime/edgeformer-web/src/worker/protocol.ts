@@ -4,7 +4,7 @@ import type { CallOptions, GoldenResult, TokenStep, Translation, Translator } fr
 import type { WasmSource } from "../engine/wasm.js";
 import { EdgeformerError, type ErrorKind } from "../errors.js";
 import type { Block } from "../text/block.js";
-import type { BlockTranslation, TextOptions } from "../text/translator.js";
+import type { BlockTranslation, TextOptions } from "../text/text_translator.js";
 
 /** What a worker is asked for; answers have the same number. */
 export type Request = { id: number } & (

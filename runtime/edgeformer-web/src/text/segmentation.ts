@@ -1,7 +1,7 @@
 /**
  * From a text to spans of sentences that the model can read. What is between the spans is copied.
  *
- * 1. Each line is divided into sentences, without the marks of lists and quotations before them.
+ * 1. Each line is divided into sentences, without the markers of lists and quotations before them.
  * 2. Sentences that were divided inside an item, such as a URL, are joined again.
  * 3. A sentence with too many tokens is split into two near its middle, and so are they, until all parts fit.
  *
@@ -21,8 +21,17 @@ const MARKER = python(`^${lexicon.sentences.marker}`);
 const SPLITS = lexicon.sentences.splits.map((pattern) => python(pattern, "g"));
 const TERMINATORS = /[\p{Sentence_Terminal}]+/gu;
 /** Parts in which no sentence ends. */
-const ENCLOSED =
-  /"[^"]*"|(?<!\p{L})'(?=\p{L})[^']*'(?!\p{L})|«[^»]*»|‘[^’]*’|“[^”]*”|„[^“]*“|「[^」]*」|《[^》]*》|[(（<{[][^)\]}>）]*[)\]}>）]|[\w.%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}/gu;
+const ENCLOSED = new RegExp(
+  [
+    /"[^"]*"|(?<!\p{L})'(?=\p{L})[^']*'(?!\p{L})/u, // straight quotation marks, but no apostrophes
+    /«[^»]*»|‘[^’]*’|“[^”]*”|„[^“]*“|「[^」]*」|《[^》]*》/u, // other quotation marks
+    /[(（<{[][^)\]}>）]*[)\]}>）]/u, // brackets
+    /[\w.%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}/u, // e-mail addresses
+  ]
+    .map(({ source }) => source)
+    .join("|"),
+  "gu",
+);
 const QUOTE_END = /["'»’”“」》]$/;
 const REFERENCES = python("^(?:\\s*\\[\\d+\\])+");
 const SPACES = python("^\\s*");

@@ -12,6 +12,14 @@ import type { CallOptions } from "../decoding/translation.js";
 import type { LocalTranslator } from "../decoding/translator.js";
 import type { Tokenizers } from "../tokenizer/interface.js";
 import {
+  type AlignedSentence,
+  type AttentionRows,
+  aligned,
+  copied,
+  restored,
+  type SentenceTranslation,
+} from "./alignment.js";
+import {
   type Block,
   type Item,
   overlapping,
@@ -22,12 +30,18 @@ import {
   withoutItems,
   written,
 } from "./block.js";
-import { copied, restored } from "./items.js";
-import { corrected, type Differences, differences, type Languages, numberItems, targetWithout } from "./numbers.js";
+import {
+  corrected,
+  differences,
+  type Languages,
+  type NumberDifferences,
+  numberItems,
+  targetWithout,
+} from "./numbers.js";
 import { isBlank } from "./patterns.js";
 import { innerTags, withTags } from "./placement.js";
 import { hasWords, joinedItems, protectedItems } from "./protected.js";
-import { fittingSpans, joinedSpans, sentenceSpans } from "./sentences.js";
+import { fittingSpans, joinedSpans, sentenceSpans } from "./segmentation.js";
 import {
   applied,
   inCapitals,
@@ -38,7 +52,6 @@ import {
   type SurfaceChange,
   surfaceChange,
 } from "./surface.js";
-import { type AlignedSentence, type AttentionRows, aligned, type SentenceTranslation } from "./words.js";
 
 /** How a text is split into sentences and put together again. */
 export interface TextOptions {
@@ -91,7 +104,7 @@ interface PlannedSentence {
 }
 
 /** The translation of a sentence, and what is made of it. */
-interface Outcome {
+interface JoinedSentence {
   options: CallOptions;
   planned: PlannedSentence;
   reading: Reading;
@@ -193,7 +206,7 @@ export class TextTranslator {
   }
 
   /** Translates sentences; those whose placeholders the model did not copy again, without them. */
-  private async outcomes(planned: readonly PlannedSentence[], options: CallOptions): Promise<Outcome[]> {
+  private async outcomes(planned: readonly PlannedSentence[], options: CallOptions): Promise<JoinedSentence[]> {
     const translate = (readings: readonly Reading[]) =>
       readings.length
         ? this.translator.sentences(
@@ -211,7 +224,7 @@ export class TextTranslator {
       readings[index] = bare;
       translations[index] = again[at]!;
     });
-    const outcomes: Outcome[] = [];
+    const outcomes: JoinedSentence[] = [];
     for (const [index, sentence] of planned.entries()) {
       const outcome = this.applied(sentence, readings[index]!, translations[index]!, options);
       outcomes.push(sentence.items.length || sentence.tags.size ? await this.aligned(outcome) : outcome);
@@ -224,7 +237,7 @@ export class TextTranslator {
     reading: Reading,
     translation: SentenceTranslation,
     options: CallOptions,
-  ): Outcome {
+  ): JoinedSentence {
     const text = repaired(reading.text, translation.text);
     const source = reading.addedPeriod ? reading.text.slice(0, -reading.addedPeriod.length) : reading.text;
     const { matchSurface: matches = true, maxRepeats: repeats = 4 } = this.options;
@@ -239,7 +252,7 @@ export class TextTranslator {
   }
 
   /** An outcome with its words, and items among them. */
-  private async aligned(outcome: Outcome, numbers: readonly Item[] = []): Promise<Outcome> {
+  private async aligned(outcome: JoinedSentence, numbers: readonly Item[] = []): Promise<JoinedSentence> {
     if (outcome.sentence) return outcome;
     const { options, planned, reading, translation, change } = outcome;
     const items = [...planned.items, ...numbers].sort((one, other) => one.start - other.start);
@@ -254,10 +267,10 @@ export class TextTranslator {
    * placeholders are.
    */
   private async withNumbers(
-    outcomes: readonly Outcome[],
+    outcomes: readonly JoinedSentence[],
     translate: (readings: readonly Reading[]) => Promise<SentenceTranslation[]>,
-  ): Promise<Outcome[]> {
-    const chosen: Outcome[] = [];
+  ): Promise<JoinedSentence[]> {
+    const chosen: JoinedSentence[] = [];
     for (const outcome of outcomes) chosen.push(await this.corrected(outcome));
     const left = [...chosen.keys()].filter((index) => this.wrong(chosen[index]!).count);
     const numbers = left.map((index) => this.numberItems(chosen[index]!, this.wrong(chosen[index]!), true));
@@ -277,7 +290,7 @@ export class TextTranslator {
   }
 
   /** An outcome with the right numbers in place of wrong ones, as far as that is certain. */
-  private async corrected(outcome: Outcome): Promise<Outcome> {
+  private async corrected(outcome: JoinedSentence): Promise<JoinedSentence> {
     const wrong = this.wrong(outcome);
     if (!wrong.count) return outcome;
     const own = await this.aligned(outcome);
@@ -286,17 +299,21 @@ export class TextTranslator {
     return sentence ? this.fewerWrong(outcome, { ...own, sentence }) : outcome;
   }
 
-  private numberItems({ planned: { block, span, items } }: Outcome, wrong: Differences, withSign: boolean): Item[] {
+  private numberItems(
+    { planned: { block, span, items } }: JoinedSentence,
+    wrong: NumberDifferences,
+    withSign: boolean,
+  ): Item[] {
     return numberItems(block, span, items, wrong, this.languages, withSign);
   }
 
   /** What is wrong about the numbers of an outcome. */
-  private wrong({ planned: { block, span, items }, sentence, change, translation }: Outcome): Differences {
+  private wrong({ planned: { block, span, items }, sentence, change, translation }: JoinedSentence): NumberDifferences {
     const target = sentence ? targetWithout(sentence, items) : applied(change, translation.text);
     return differences(withoutItems(block.text, span, items), target, this.languages);
   }
 
-  private fewerWrong(old: Outcome, changed: Outcome): Outcome {
+  private fewerWrong(old: JoinedSentence, changed: JoinedSentence): JoinedSentence {
     return this.wrong(changed).count < this.wrong(old).count ? changed : old;
   }
 
@@ -308,7 +325,7 @@ export class TextTranslator {
   private joined(
     block: Block,
     plan: readonly (PlannedSentence | { span: Span })[],
-    found: ReadonlyMap<PlannedSentence, Outcome>,
+    found: ReadonlyMap<PlannedSentence, JoinedSentence>,
   ): BlockTranslation {
     const pieces: Piece[] = [];
     const sentences: BlockTranslation["sentences"] = [];
@@ -316,8 +333,8 @@ export class TextTranslator {
     const copy = (start: number, end: number, last: number) => {
       let from = start;
       for (; tag < last; tag++) {
-        const { offset: until, mark } = block.tags[tag]!;
-        pieces.push(...written(block, from, until), mark);
+        const { offset: until, raw } = block.tags[tag]!;
+        pieces.push(...written(block, from, until), raw);
         from = Math.max(from, until);
       }
       pieces.push(...written(block, from, end));
