@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
-from edgeformer_runtime.attention import attended, attentive
+from edgeformer_runtime.attention import attended
 from edgeformer_runtime.errors import InputError, OptionError, StoppedError
 from edgeformer_runtime.search.options import DecodeOptions, TokensOrText
 from edgeformer_runtime.search.requests import Cancel, Stop, check_prefix, length_limit
@@ -48,7 +48,7 @@ class Sentences:
         options.verify()
         self._needs_attention = options.return_attention or options.replace_unknowns
         if self._needs_attention:
-            attentive(translator.session)  # a bundle without attention is an error before any work
+            translator.session.open_attention()  # a bundle without attention is an error before any work
         if on_error not in get_args(OnError):
             raise OptionError(f"`on_error` must be one of {', '.join(get_args(OnError))}, but is {on_error!r}.")
         self._translator, self._texts, self._on_error = translator, texts, on_error
