@@ -30,7 +30,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edgeformer_runtime import contract
-from edgeformer_runtime.engines.onnx_graphs import Binding, EngineErrors, StepGraph
+from edgeformer_runtime.engines.onnx_graphs import Binding, StepGraph, engine_errors
 from edgeformer_runtime.engines.state_tensors import StateTensors
 from edgeformer_runtime.search.session import DecoderState, FloatArray, IntArray
 
@@ -129,7 +129,7 @@ class OnnxState(DecoderState):
         tensors = self._tensors
         if tensors.length >= tensors.capacity:
             self._widen()
-        with EngineErrors(graph.file):
+        with engine_errors(graph.file):
             binding = self._bindings.get(graph.file)
             if binding is None:
                 binding = self._bindings[graph.file] = self._bind(graph)

@@ -264,7 +264,7 @@ def search_steps(
             counters.first_token_seconds += clock() - begin
             is_first = False
         if may_stop and (given_up := _stopped(requests, set(search.sentence.tolist()))):
-            advance = advance.then(search.drop(given_up))
+            advance = advance.then(*search.drop(given_up))
         is_finished = search.is_finished
         if is_finished or advance.sentences is not None:  # a state is largest before sentences are dropped
             counters.peak_state_bytes = max(counters.peak_state_bytes, state.nbytes)

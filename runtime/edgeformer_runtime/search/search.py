@@ -51,19 +51,12 @@ class Advance(NamedTuple):
     sentences: IntArray | None
     """For each sentence of the next step, its current index, ``(N',)``; ``None`` if all continue."""
 
-    def then(self, kept: Kept) -> Advance:
+    def then(self, rows: IntArray, sentences: IntArray) -> Advance:
         """Keep only some of the rows and sentences of the next step; a state is changed once per step."""
         return Advance(
-            kept.rows if self.rows is None else self.rows[kept.rows],
-            kept.sentences if self.sentences is None else self.sentences[kept.sentences],
+            rows if self.rows is None else self.rows[rows],
+            sentences if self.sentences is None else self.sentences[sentences],
         )
-
-
-class Kept(NamedTuple):
-    """What is left of the rows of the next step."""
-
-    rows: IntArray
-    sentences: IntArray
 
 
 class Search(ABC):
@@ -137,18 +130,21 @@ class Search(ABC):
             ModelError: the best logit of a row is not finite.
         """
 
-    def drop(self, sentences: Collection[int]) -> Kept:
+    def drop(self, sentences: Collection[int]) -> tuple[IntArray, IntArray]:
         """Give up sentences of the batch after a step; they have no hypotheses.
 
         Args:
             sentences: their indices in the batch; some of :attr:`sentence`.
+
+        Returns:
+            The rows and the live sentences that are left.
         """
         for sentence in sentences:
             self._results[sentence] = []
         width = len(self.token) // max(1, len(self._origin))
         alive = packed(~np.isin(self._origin, list(sentences)))
         self._keep(alive)
-        return Kept((alive[:, None] * width + np.arange(width)).ravel(), alive)
+        return (alive[:, None] * width + np.arange(width)).ravel(), alive
 
     def hypotheses(self, sentence: int) -> list[Hypothesis]:
         """Return the hypotheses of a sentence that is finished, best first.
