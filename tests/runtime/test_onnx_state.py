@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -59,7 +58,7 @@ def opened(store: Store, device: str) -> Callable[[str], Translator]:
     return open_variant
 
 
-@pytest.fixture(params=VARIANTS)
+@pytest.fixture(scope="module", params=VARIANTS)
 def translator_of_each(request: pytest.FixtureRequest, opened: Callable[[str], Translator]) -> Translator:
     return opened(request.param)
 
@@ -70,10 +69,11 @@ def device_rows(table: tuple[StateTensor, ...]) -> DeviceRows:
     return DeviceRows(dtypes, "cpu", ort.SessionOptions(), [("CPUExecutionProvider", {})])
 
 
-@pytest.fixture(params=["host", "device"])
+@pytest.fixture(scope="module", params=["host", "device"])
 def session(request: pytest.FixtureRequest, translator_of_each: Translator, device: str) -> OnnxSession:
     """With the state of the CPU, and with that of other devices, which runs on the CPU too."""
-    opened = copy(translator_of_each.session)
+    opened = translator_of_each.session.with_prefix(())
+    assert isinstance(opened, OnnxSession)
     if request.param == "device":
         if device != "cpu":
             pytest.skip("the session has no other state on this device")
@@ -149,16 +149,14 @@ class Rows:
         same(logits, decoded_alone(self.session, self.batch, self.origin.repeat(self.beams), self.tokens))
 
 
-@examples(12, 200, derandomize=True)
+@examples(5, 200, derandomize=True)
 @given(st.data())
 def test_each_row_continues_its_own_prefix(session: OnnxSession, data: st.DataObject) -> None:
-    """Whatever happened before: steps, other numbers of beams, and sentences that are dropped, in any order."""
+    """Whatever happened before: steps with one row per sentence, with several, and sentences that are dropped."""
     lengths = data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=6))
-    rows = Rows(session, batch_of(lengths), beams=data.draw(st.integers(1, 3)), seed=data.draw(st.integers(0, 99)))
-    left = data.draw(st.sampled_from([4, 9, 34, 70]))  # more than the capacities of 32 and 64
-    while left:
-        steps = min(left, data.draw(st.sampled_from([1, 2, 17, 33])))
-        left -= steps
+    rows = Rows(session, batch_of(lengths), beams=1, seed=data.draw(st.integers(0, 99)))
+    beams = data.draw(st.integers(1, 3))
+    for steps in data.draw(st.permutations([1, 2, 16, 34])):  # more than the first capacity, 32
         for number in range(steps):
             logits = rows.step()
             if number + 1 < steps:
@@ -167,9 +165,8 @@ def test_each_row_continues_its_own_prefix(session: OnnxSession, data: st.DataOb
         assert rows.state.nbytes == sum(value.tensor_size_in_bytes() for value in rows.state.tensors.values())
         alive = np.array(data.draw(st.lists(st.booleans(), min_size=len(rows.origin), max_size=len(rows.origin))))
         alive[data.draw(st.integers(0, len(alive) - 1))] = True
-        kept = np.array(data.draw(st.permutations(np.flatnonzero(alive).tolist()))) if left % 2 else packed(alive)
-        beams = rows.beams if data.draw(st.booleans()) else data.draw(st.integers(1, 3))
-        rows.spread(beams, None if alive.all() else kept)
+        shuffled = np.array(data.draw(st.permutations(np.flatnonzero(alive).tolist())))
+        rows.spread(beams, None if alive.all() else data.draw(st.sampled_from([packed(alive), shuffled])))
 
 
 @combinations(

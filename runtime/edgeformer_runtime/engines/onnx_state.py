@@ -101,8 +101,10 @@ class OnnxState(DecoderState):
         return self._run(self._attention(), token).copy()
 
     def select(self, rows: IntArray, sentences: IntArray | None) -> None:
-        """Reorder, repeat and drop rows, in place; see
-        :meth:`~edgeformer_runtime.search.session.DecoderState.select`."""
+        """Reorder, repeat and drop rows, in place; see :meth:`~edgeformer_runtime.search.session.DecoderState.select`.
+
+        The number of beams may change only before beams are reordered: a search begins with one row per sentence.
+        """
         tensors, beams = self._tensors, self._tensors.beams
         tensors.select(rows, sentences)
         if tensors.beams != beams:
