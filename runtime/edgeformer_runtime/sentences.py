@@ -10,7 +10,7 @@ from edgeformer_runtime.attention import attended
 from edgeformer_runtime.errors import InputError, OptionError, StoppedError
 from edgeformer_runtime.search.options import DecodeOptions, TokensOrText
 from edgeformer_runtime.search.requests import Cancel, Stop, check_prefix, length_limit
-from edgeformer_runtime.search.search import Done, Hypothesis
+from edgeformer_runtime.search.search import Hypothesis, SentenceCallback
 from edgeformer_runtime.source import OnError, Source
 from edgeformer_runtime.target import prefix_ids
 from edgeformer_runtime.translation import BLANK, TextHypothesis, Translation
@@ -66,7 +66,7 @@ class Sentences:
         self.stops = [stops[index] for index in read]
         """What gives each sentence up."""
 
-    def done(self, done: Callable[[int, Translation], object] | None) -> Done | None:
+    def done(self, done: Callable[[int, Translation], object] | None) -> SentenceCallback | None:
         """Return a function that takes hypotheses, and calls one that takes translations; ``None`` if translations are
         not complete without attention weights."""
         if done is None or self._needs_attention:

@@ -24,6 +24,7 @@ from edgeformer_runtime.search.search import packed
 from edgeformer_runtime.search.session import FloatArray, IntArray
 from edgeformer_runtime.translator import Translator
 from tests.amounts import combinations, examples
+from tests.bundles import onnx_session
 from tests.store import COMMITTED, Store
 
 STEPS = 72
@@ -72,8 +73,7 @@ def device_rows(table: tuple[StateTensor, ...]) -> DeviceRows:
 @pytest.fixture(scope="module", params=["host", "device"])
 def session(request: pytest.FixtureRequest, translator_of_each: Translator, device: str) -> OnnxSession:
     """With the state of the CPU, and with that of other devices, which runs on the CPU too."""
-    opened = translator_of_each.session.with_prefix(())
-    assert isinstance(opened, OnnxSession)
+    opened = onnx_session(translator_of_each).with_prefix(())
     if request.param == "device":
         if device != "cpu":
             pytest.skip("the session has no other state on this device")
@@ -86,7 +86,7 @@ def session(request: pytest.FixtureRequest, translator_of_each: Translator, devi
 def in_place(opened: Callable[[str], Translator], device: str) -> OnnxSession:
     if device != "cpu":
         pytest.skip("memory is looked at, and capacity grows, on the CPU only")
-    return opened("post_norm").session
+    return onnx_session(opened("post_norm"))
 
 
 def batch_of(lengths: list[int], seed: int = 0) -> Batch:
@@ -237,7 +237,7 @@ def test_attention_steps_and_plain_ones_share_a_state(in_place: OnnxSession) -> 
 
 
 def test_shapes_follow_the_state_table(translator: Translator, device: str) -> None:
-    session, manifest = translator.session, translator.bundle.manifest
+    session, manifest = onnx_session(translator), translator.bundle.manifest
     state = started(session, batch_of([4, 2, 3]), 2)
     for position in range(2):
         logits = state.step(np.full(6, 2 + position))
@@ -265,7 +265,7 @@ def test_capacity_doubles_up_to_the_longest_target(in_place: OnnxSession) -> Non
 
 
 def test_constants_are_not_copied_when_beams_change_places(translator_of_each: Translator) -> None:
-    rows = Rows(translator_of_each.session, batch_of([7, 3, 5]), beams=3)
+    rows = Rows(onnx_session(translator_of_each), batch_of([7, 3, 5]), beams=3)
     table = translator_of_each.bundle.manifest.state
     constants = {tensor.name for tensor in table if tensor.kind == "constant"}
     moving = {tensor.name for tensor in table if tensor.kind != "constant" and not tensor.in_place}

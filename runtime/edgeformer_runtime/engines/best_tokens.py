@@ -47,7 +47,7 @@ class OnnxBestTokens:
         self._open_graph = open_graph
         self._logits: FloatArray | None = None
         self._form: tuple[int, ...] = ()
-        self._scans: list[_Scan] = []
+        self._scans: list[_LogitsBinding] = []
 
     def __call__(self, logits: FloatArray, log_probability: NDArray[np.float64], count: int) -> Extensions:
         """Run the graph on as many sentences at a time as fit in the CPU's cache."""
@@ -62,15 +62,15 @@ class OnnxBestTokens:
         value, token, parent = (np.concatenate(part) for part in zip(*found, strict=True))
         return value, token, parent
 
-    def _scans_of(self, logits: FloatArray, count: int, sentences: int, beams: int) -> Iterator[_Scan]:
+    def _scans_of(self, logits: FloatArray, count: int, sentences: int, beams: int) -> Iterator[_LogitsBinding]:
         """Divide the rows of a step into blocks of whole sentences."""
         block = max(1, CACHED // (beams * logits.shape[1]))
         for first in range(0, sentences, block):
             number = min(block, sentences - first)
-            yield _Scan(self._open_graph, logits[first * beams : (first + number) * beams], count, number)
+            yield _LogitsBinding(self._open_graph, logits[first * beams : (first + number) * beams], count, number)
 
 
-class _Scan:
+class _LogitsBinding:
     """The graph, bound to a buffer of logits ``(N * K, V)``, for ``count`` extensions of each of N sentences."""
 
     def __init__(self, open_graph: OpenGraph, logits: FloatArray, count: int, sentences: int) -> None:

@@ -101,7 +101,7 @@ class OnnxSession(BundleSession):
         check_count("threads", threads, 0, MAX_THREADS)
         self._manifest = bundle.manifest
         self._table = bundle.manifest.state
-        device = checked_device(device)
+        device = check_device(device)
         if device == "cuda":
             check_cuda(bundle.manifest)
         _check_version()
@@ -226,7 +226,7 @@ class OnnxSession(BundleSession):
         return [_open(self.bundle.file(file), self.device, self._options) for file in files]
 
 
-def checked_device(device: str) -> str:
+def check_device(device: str) -> str:
     """Return a device if it can be used.
 
     Raises:

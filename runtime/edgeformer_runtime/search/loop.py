@@ -17,7 +17,7 @@ from edgeformer_runtime.search.batching import pad
 from edgeformer_runtime.search.options import DecodeOptions, check_count
 from edgeformer_runtime.search.processors import build_processors
 from edgeformer_runtime.search.requests import Request, Stop, make_requests, request_batches
-from edgeformer_runtime.search.search import BeamSearch, Done, GreedySearch, Hypothesis, Search
+from edgeformer_runtime.search.search import BeamSearch, GreedySearch, Hypothesis, Search, SentenceCallback
 from edgeformer_runtime.search.session import FloatArray, IntArray, StepSession
 
 
@@ -69,7 +69,7 @@ def decode(
     prefixes: Sequence[Sequence[int]] | None = None,
     workers: int = 1,
     stops: Sequence[Stop | None] | None = None,
-    done: Done | None = None,
+    done: SentenceCallback | None = None,
 ) -> list[list[Hypothesis]]:
     """Decode sentences. Outputs are in the order of the sources and independent of batching.
 
@@ -99,7 +99,7 @@ def decode(
     requests = make_requests(session, sources, prefixes, options, stops)
 
     def decoded(
-        requests: Sequence[Request], options: DecodeOptions, done: Done | None = None
+        requests: Sequence[Request], options: DecodeOptions, done: SentenceCallback | None = None
     ) -> list[list[Hypothesis]]:
         return _decode_requests(session, requests, options, counters, workers, done)
 
@@ -132,7 +132,7 @@ def _decode_requests(
     options: DecodeOptions,
     counters: Counters,
     workers: int,
-    done: Done | None,
+    done: SentenceCallback | None,
 ) -> list[list[Hypothesis]]:
     """Decode requests in batches, several at a time."""
     batches, workers = _fitting(session, requests, list(request_batches(session, requests, options)), options, workers)
@@ -199,7 +199,7 @@ def _decode_batch(
     requests: Sequence[Request],
     options: DecodeOptions,
     counters: Counters,
-    done: Done | None,
+    done: SentenceCallback | None,
 ) -> list[list[Hypothesis]]:
     found = session.search(requests, options, counters, done)
     if found is not None:
