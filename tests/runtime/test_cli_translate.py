@@ -111,18 +111,6 @@ def test_text_of_options_reaches_the_search(
     assert found != [list(translation.best.ids) for translation in translator.translate(LINES)]
 
 
-def test_what_is_not_utf8_names_line_and_file(small_bundle: Path, tmp_path: Path) -> None:
-    content = b"dog\nriver\nca\xff\xe9\n"
-    source, target = tmp_path / "latin.txt", tmp_path / "out"
-    source.write_bytes(content)
-    target.write_text("from before", encoding="utf-8")
-    message = error("translate", "--lines", small_bundle, "--input", source, "--output", target)
-    assert f"Line 3 of {source} is not UTF-8" in message
-    assert target.read_text(encoding="utf-8") == "from before"
-    assert len(list(tmp_path.iterdir())) == 2
-    assert "Line 3 of standard input is not UTF-8" in error("translate", "--lines", small_bundle, stdin=content)
-
-
 def test_a_line_too_long_is_named_and_leaves_no_file(small_bundle: Path, tmp_path: Path) -> None:
     source, target = tmp_path / "in", tmp_path / "out"
     source.write_text("dog\n" * 700 + "x " * 300 + "\n", encoding="utf-8")  # behind the first block of lines

@@ -185,7 +185,7 @@ def test_a_stream_counts_texts_over_all_chunks(translator: Translator) -> None:
     assert caught.value.index == 5
 
 
-@examples(60, 200)
+@examples(25, 200)
 @given(st.lists(st.text(st.characters(), max_size=30), max_size=4), st.sampled_from([1, 2]))
 def test_any_text_gives_one_translation(translator: Translator, texts: list[str], beam_size: int) -> None:
     if any("\ud800" <= letter <= "\udfff" for text in texts for letter in text):
@@ -337,7 +337,7 @@ RANDOM = st.fixed_dictionaries(
 MODES = st.sampled_from([{}, {"return_alternatives": True, "n_best": 3}, {"sampling_topk": 0, "n_best": 2, "seed": 5}])
 
 
-@examples(10, 50, derandomize=True)
+@examples(5, 50, derandomize=True)
 @given(RANDOM, MODES, st.sampled_from([1, 60, 4096]), st.integers(0, len(TEXTS) - 5))
 def test_no_option_lets_a_batch_matter(
     both: dict[str, Translator], changes: dict[str, Any], mode: dict[str, Any], max_batch_tokens: int, start: int
@@ -420,7 +420,7 @@ EXTREME = st.one_of(
 )
 
 
-@examples(100, 400, derandomize=True)
+@examples(40, 400, derandomize=True)
 @given(st.sampled_from(sorted(DecodeOptions.__dataclass_fields__)), EXTREME)
 def test_no_value_of_an_option_ends_in_a_traceback(translator: Translator, name: str, value: Any) -> None:
     with contextlib.suppress(EdgeformerError):
