@@ -60,7 +60,7 @@ def test_a_shortlist_is_read_as_it_was_written(shortlist: Shortlist) -> None:
         read_shortlist(shortlist.to_bytes(), sizes[0] + 1, sizes[1])
 
 
-@examples(30, 300, derandomize=True)
+@examples(12, 300, derandomize=True)
 @given(shortlists(), st.data())
 def test_damaged_lists_are_refused_or_are_lists(shortlist: Shortlist, data: st.DataObject) -> None:
     content = bytearray(shortlist.to_bytes())
