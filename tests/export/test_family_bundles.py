@@ -55,7 +55,7 @@ def taught(request: pytest.FixtureRequest, store: Store, device: str) -> Taught:
         skip_unless_supported(precision, device)
     variant, steps = request.param, TAUGHT[request.param]
     bundles = {
-        precision: Translator.open(store.bundle(variant, precision, steps=steps), threads=1, engine="onnxruntime")
+        precision: Translator.open(store.bundle(variant, precision, steps=steps), threads=1)
         for precision in CPU_PRECISIONS
     }
     return Taught(variant, store.run(variant, steps=steps).load_model(), bundles)
@@ -97,7 +97,8 @@ def test_a_sentence_gives_the_same_in_any_company(taught: Taught, precision: Pre
 @pytest.mark.parametrize("precision", QUANTIZED)
 def test_integers_are_close_to_torch_and_much_smaller(taught: Taught, precision: Precision) -> None:
     translator = taught.bundles[precision]
-    report = compare(taught.model, translator.session, source_ids(translator), [], precision)
+    with Translator.open(translator.bundle, threads=1, engine="onnxruntime") as graphs:
+        report = compare(taught.model, graphs.session, source_ids(translator), [], precision)
     assert report.logits.top1_agreement > (0.85 if precision == "int4" else 0.95)
     weights = [bundle.bundle.manifest.files["weights.bin"].size for bundle in (taught.fp32, translator)]
     # At a width of 32, biases and scales, which the plan of the kernels has in this file too, count for a ninth.

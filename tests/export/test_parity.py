@@ -56,8 +56,7 @@ def exported(request: pytest.FixtureRequest, store: Store, device: str) -> Expor
     model = sizes(variant, device)
     skip_unless_supported(precision, device)
     bundle = store.bundle(variant, precision, target, model=model)
-    translator = Translator.open(bundle, device=device, engine="onnxruntime")
-    return Exported(store.run(variant, model=model).load_model(), translator)
+    return Exported(store.run(variant, model=model).load_model(), Translator.open(bundle, device=device))
 
 
 class Exported(NamedTuple):
@@ -112,7 +111,8 @@ def test_torch_and_onnx_report_the_same_scores(exported: Exported) -> None:
 def test_int8_stays_close_to_torch(exported: Exported) -> None:
     tokenizer = exported.translator.source_tokenizer
     sources = tokenizer.encode_batch([source for source, _ in PAIRS[:40]], special_tokens=True)
-    report = compare(exported.model, exported.translator.session, sources, [], "int8")
+    with Translator.open(exported.translator.bundle, engine="onnxruntime") as graphs:
+        report = compare(exported.model, graphs.session, sources, [], "int8")
     assert report.problems == []
     assert 0 < report.logits.mean_difference < 0.1
 
