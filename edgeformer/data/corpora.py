@@ -16,9 +16,10 @@ from edgeformer.data.download import obtain
 from edgeformer.data.filters import FilterReport, filter_pairs, split_by_source, sum_of
 from edgeformer.data.text import Pair, TextPairs, content_sha256, iterate_pairs, written_lines
 from edgeformer.errors import ConfigError, DataError
+from edgeformer.staged_folder import can_be_replaced, staged_folder
 from edgeformer_runtime.bundle.open import file_sha256
 from edgeformer_runtime.bundle.provenance import Origin
-from edgeformer_runtime.files import can_be_replaced, staged_folder, write_atomically
+from edgeformer_runtime.files import write_atomically
 
 OWN_FILES = CorpusEntry(name="files")
 """The user's own files, about which nothing is known."""

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
-from edgeformer_runtime.attention import attended, attentive
+from edgeformer_runtime.attention import attended
 from edgeformer_runtime.errors import InputError, OptionError, StoppedError
 from edgeformer_runtime.search.options import DecodeOptions, TokensOrText
 from edgeformer_runtime.search.requests import Cancel, Stop, check_prefix, length_limit
-from edgeformer_runtime.search.search import Done, Hypothesis
+from edgeformer_runtime.search.search import Hypothesis, SentenceCallback
 from edgeformer_runtime.source import OnError, Source
 from edgeformer_runtime.target import prefix_ids
 from edgeformer_runtime.translation import BLANK, TextHypothesis, Translation
@@ -48,7 +48,7 @@ class Sentences:
         options.verify()
         self._needs_attention = options.return_attention or options.replace_unknowns
         if self._needs_attention:
-            attentive(translator.session)  # a bundle without attention is an error before any work
+            translator.session.open_attention()  # a bundle without attention is an error before any work
         if on_error not in get_args(OnError):
             raise OptionError(f"`on_error` must be one of {', '.join(get_args(OnError))}, but is {on_error!r}.")
         self._translator, self._texts, self._on_error = translator, texts, on_error
@@ -66,7 +66,7 @@ class Sentences:
         self.stops = [stops[index] for index in read]
         """What gives each sentence up."""
 
-    def done(self, done: Callable[[int, Translation], object] | None) -> Done | None:
+    def done(self, done: Callable[[int, Translation], object] | None) -> SentenceCallback | None:
         """Return a function that takes hypotheses, and calls one that takes translations; ``None`` if translations are
         not complete without attention weights."""
         if done is None or self._needs_attention:

@@ -14,11 +14,11 @@ from edgeformer_runtime.attention import Attention, attention_of
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.signature import Key
 from edgeformer_runtime.bundle.tokenizers import bundle_tokenizers
-from edgeformer_runtime.engines.base import BundleSession, chosen_engine, open_session
+from edgeformer_runtime.engines.base import BundleSession, choose_engine, open_session
 from edgeformer_runtime.engines.cpus import divide_cpus
 from edgeformer_runtime.errors import InputError
 from edgeformer_runtime.limits import MAX_OPTION, MAX_THREADS, MAX_WORKERS
-from edgeformer_runtime.models.names import opened_bundle
+from edgeformer_runtime.models.names import resolve_bundle
 from edgeformer_runtime.scores import Score, score_targets
 from edgeformer_runtime.search.loop import Counters, decode
 from edgeformer_runtime.search.options import DecodeChanges, DecodeOptions, TokensOrText, changed, check_count
@@ -125,8 +125,8 @@ class Translator(Generic[SessionT_co]):
         """
         check_count("workers", workers, 0, MAX_WORKERS)
         check_count("threads", threads, 0, MAX_THREADS)
-        bundle = opened_bundle(bundle, trusted_keys)
-        engine = chosen_engine(bundle, engine, device)
+        bundle = resolve_bundle(bundle, trusted_keys)
+        engine = choose_engine(bundle, engine, device)
         most_threads = 1 if engine == "kernels" else MAX_THREADS
         threads, workers = divide_cpus(
             bundle.nbytes, threads, workers if device == "cpu" else workers or 1, most_threads

@@ -357,7 +357,7 @@ translator = Translator.open({str(BUNDLE)!r})
 print(TextTranslator(translator).translate(["The small <b>dog</b> runs."], format="html")[0].text)
 print(translator.translate(["A dog."], return_attention=True)[0].best.attention.alignment)
 try:
-    print(translator.session.onnxruntime)
+    Translator.open(translator.bundle, engine="onnxruntime")
 except Exception as error:
     print(type(error).__name__, error)
 """
@@ -379,7 +379,7 @@ def test_what_a_state_refuses_is_an_error_of_the_runtime(kernels: Translator) ->
     session = kernels.session
 
     def state() -> Any:
-        return session.start_search(np.array([[5, 3], [4, 3]]), np.array([2, 1]))  # type: ignore[attr-defined]
+        return session.start_search(np.array([[5, 3], [4, 3]]), np.array([2, 1]))
 
     size = kernels.target_tokenizer.vocab_size
     token, ended = np.array([4, 4]), state()
@@ -445,18 +445,6 @@ def test_a_batch_of_a_hostile_plan_does_not_fit(kernels: Translator) -> None:
     for _ in range(30):
         state.step(np.full(12, 4))
     assert state.nbytes <= estimate
-
-
-def test_a_batch_is_given_up_within_a_step(kernels: Translator) -> None:
-    asked: list[int] = []
-
-    def cancel() -> bool:
-        asked.append(1)
-        return len(asked) > 3
-
-    results = kernels.translate(TEXTS[:1], beam_size=4, cancel=cancel, on_error="return")
-    assert type(results[0].error).__name__ == "CanceledError"
-    assert len(asked) <= 5
 
 
 def test_verification_covers_both(kernels: Translator, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import onnx_ir as ir
 import torch
@@ -21,7 +22,6 @@ from edgeformer_export.weights import open_graph
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.report import LayerOutput
-from edgeformer_runtime.check.checkpoint import Location
 from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, LOGITS, StateTensor
 from edgeformer_runtime.errors import ModelError
 from edgeformer_runtime.precision import PRECISIONS, Precision
@@ -34,6 +34,27 @@ GROWTH = 2.0
 
 Modules = dict[str, dict[str, list[str]]]
 """For each graph and each of its tensors, the parts of the model whose output it is."""
+
+
+class Location(msgspec.Struct, kw_only=True, frozen=True):
+    """The first tensor that differs by more than its tolerance."""
+
+    part: str
+    """The part of the model in words, or the graph and the tensor."""
+    module: str | None
+    """Path of the PyTorch module; ``None`` if only the graph is known."""
+    step: int
+    """Decoder step, from 1; 0 in the encoder."""
+    difference: float | None
+    """Root mean square of the difference, relative to that of the expected tensor; ``None`` if not finite."""
+    tolerance: float
+    """Largest relative difference that is not reported."""
+
+    def __str__(self) -> str:
+        path = f"`{self.module}`, " if self.module is not None else ""
+        difference = "not finite" if self.difference is None else f"relative difference {self.difference:.2g}"
+        step = f", step {self.step}" if self.step else ""
+        return f"{self.part} ({path}{difference}, tolerance {self.tolerance:.2g}){step}"
 
 
 class ForcedSentence(NamedTuple):

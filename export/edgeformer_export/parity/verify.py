@@ -13,11 +13,11 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
 from edgeformer.run.folder import Run
 from edgeformer_export.parity.comparison import compare
-from edgeformer_export.parity.locate import ForcedSentence, locate
+from edgeformer_export.parity.locate import ForcedSentence, Location, locate
 from edgeformer_export.parity.report import ParityReport
 from edgeformer_export.sample import sample_pairs
 from edgeformer_export.tracing.state import bundle_state
-from edgeformer_runtime.check.checkpoint import CheckpointResult, Location
+from edgeformer_runtime.check.checkpoint import CheckpointResult
 from edgeformer_runtime.precision import PRECISIONS, lowest
 from edgeformer_runtime.search.loop import decode
 from edgeformer_runtime.search.options import DecodeOptions
@@ -62,7 +62,7 @@ def verify_against_run(
     options = [DecodeOptions(beam_size=size, length_penalty=defaults.length_penalty) for size in sizes]
     parity = compare(
         model,
-        translator.session.onnxruntime,
+        translator.session,
         sources,
         options,
         lowest(manifest.precision.values()),

@@ -14,27 +14,6 @@ VERIFIERS = "edgeformer.verifiers"
 """Entry-point group of the functions that compare a bundle with a checkpoint."""
 
 
-class Location(msgspec.Struct, kw_only=True, frozen=True):
-    """The first tensor that differs by more than its tolerance."""
-
-    part: str
-    """The part of the model in words, or the graph and the tensor."""
-    module: str | None
-    """Path of the PyTorch module; ``None`` if only the graph is known."""
-    step: int
-    """Decoder step, from 1; 0 in the encoder."""
-    difference: float | None
-    """Root mean square of the difference, relative to that of the expected tensor; ``None`` if not finite."""
-    tolerance: float
-    """Largest relative difference that is not reported."""
-
-    def __str__(self) -> str:
-        path = f"`{self.module}`, " if self.module is not None else ""
-        difference = "not finite" if self.difference is None else f"relative difference {self.difference:.2g}"
-        step = f", step {self.step}" if self.step else ""
-        return f"{self.part} ({path}{difference}, tolerance {self.tolerance:.2g}){step}"
-
-
 class CheckpointResult(msgspec.Struct, kw_only=True, frozen=True):
     """Comparison of a bundle with a checkpoint."""
 
@@ -44,7 +23,7 @@ class CheckpointResult(msgspec.Struct, kw_only=True, frozen=True):
     """The same for people: names and values."""
     warnings: tuple[str, ...]
     """Reasons why the comparison is weaker than it looks, in sentences; usually empty."""
-    first: Location | None
+    first: msgspec.Struct | None
     """The first tensor whose difference from PyTorch is larger than at export; ``None`` if there is no such tensor or
     nothing failed."""
     problems: tuple[str, ...]
@@ -55,7 +34,7 @@ Verifier = Callable[..., CheckpointResult]
 """Compares a bundle with a checkpoint: ``edgeformer_export.parity.verify.verify_against_run``."""
 
 
-def installed_verifier() -> Verifier:
+def load_verifier() -> Verifier:
     """Load the verifier of the installed exporter.
 
     Raises:

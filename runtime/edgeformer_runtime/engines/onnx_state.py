@@ -30,13 +30,13 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edgeformer_runtime import contract
-from edgeformer_runtime.engines.onnx_graphs import Binding, EngineErrors, StepGraph
+from edgeformer_runtime.engines.onnx_graphs import Binding, StepGraph, engine_errors
 from edgeformer_runtime.engines.state_tensors import StateTensors
-from edgeformer_runtime.search.session import FloatArray, IntArray
+from edgeformer_runtime.search.session import DecoderState, FloatArray, IntArray
 
 
-class OnnxState:
-    """The state of one batch; see :class:`~edgeformer_runtime.search.session.AttentiveState`.
+class OnnxState(DecoderState):
+    """The state of one batch in ONNX Runtime.
 
     Args:
         tensors: the state's tensors.
@@ -91,7 +91,7 @@ class OnnxState:
 
     def attend(self, token: IntArray) -> FloatArray:
         """Advance every row by one token, in place, and return attention weights; see
-        :meth:`~edgeformer_runtime.search.session.AttentiveState.attend`.
+        :meth:`~edgeformer_runtime.search.session.DecoderState.attend`.
 
         Raises:
             BundleError: the model has no attention weights.
@@ -101,8 +101,10 @@ class OnnxState:
         return self._run(self._attention(), token).copy()
 
     def select(self, rows: IntArray, sentences: IntArray | None) -> None:
-        """Reorder, repeat and drop rows, in place; see
-        :meth:`~edgeformer_runtime.search.session.DecoderState.select`."""
+        """Reorder, repeat and drop rows, in place; see :meth:`~edgeformer_runtime.search.session.DecoderState.select`.
+
+        The number of beams may change only before beams are reordered: a search begins with one row per sentence.
+        """
         tensors, beams = self._tensors, self._tensors.beams
         tensors.select(rows, sentences)
         if tensors.beams != beams:
@@ -115,7 +117,7 @@ class OnnxState:
             self._bindings.clear()
 
     def bound(self, steps: int) -> None:
-        """Make room for ``steps`` steps rather than all that the model can make; called before the first one."""
+        """Make room for ``steps`` steps; see :meth:`~edgeformer_runtime.search.session.DecoderState.bound`."""
         self._tensors.bound(steps)
         self._rebuild()
 
@@ -129,7 +131,7 @@ class OnnxState:
         tensors = self._tensors
         if tensors.length >= tensors.capacity:
             self._widen()
-        with EngineErrors(graph.file):
+        with engine_errors(graph.file):
             binding = self._bindings.get(graph.file)
             if binding is None:
                 binding = self._bindings[graph.file] = self._bind(graph)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ from edgeformer_runtime.bundle.plain_files import read_plain, reading
 from edgeformer_runtime.bundle.provenance import Origin
 from edgeformer_runtime.bundle.text_format import meant_code
 from edgeformer_runtime.contract import DECODER_FILE, MANIFEST_FILE
-from edgeformer_runtime.errors import BundleError
 from edgeformer_runtime.limits import MAX_MANIFEST_BYTES
 from edgeformer_runtime.precision import Precision
 
@@ -88,11 +85,6 @@ def is_named(path: Path) -> bool:
     return not path.name.startswith(".") and (path / MANIFEST_FILE).is_file()
 
 
-def bundles_in(folder: Path) -> list[Path]:
-    """Bundles in a folder that are found by name, in the order of their names. A missing folder has none."""
-    return [path for path in sorted(folder.iterdir()) if is_named(path)] if folder.is_dir() else []
-
-
 def stamp_of(path: Path) -> ManifestStamp | None:
     """The stamp of a bundle folder; ``None`` if there is none at present."""
     try:
@@ -115,24 +107,6 @@ def read_model(name: str, path: Path) -> Model:
         manifest = decode_manifest(read_plain(path / MANIFEST_FILE, MAX_MANIFEST_BYTES))
     sources, targets = _languages(name, manifest)
     return Model(name, path, manifest, sources, targets, stamp)
-
-
-def read_models(paths: Mapping[str, Path], known: Mapping[str, Model]) -> list[Model]:
-    """Read models by name. One whose manifest cannot be read is left out.
-
-    Args:
-        paths: bundle folders.
-        known: models as they were before. A manifest is read again only if it has changed; if it cannot be read
-            because it is being replaced, the model stays.
-    """
-    models = []
-    for name, path in paths.items():
-        model = known.get(name)
-        if model is None or model.stamp != stamp_of(path):
-            with suppress(BundleError):
-                model = read_model(name, path)
-        models += [model] if model else []
-    return models
 
 
 def _languages(name: str, manifest: Manifest) -> tuple[frozenset[str], frozenset[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from edgeformer_runtime.limits import MAX_OPTION
 
@@ -13,22 +13,15 @@ SMALLEST = math.ulp(0.0)
 """The smallest positive number."""
 
 
-class Values(Protocol):
-    """The values that an option may have."""
-
-    def problem(self, value: Any) -> str | None:
-        """Say what a value must be instead, as in "must be at least 1"; ``None`` if it is valid."""
-
-
 @dataclass(frozen=True)
-class Whole:
+class Integers:
     """Whole numbers between two bounds."""
 
     least: int
     most: int = MAX_OPTION
 
     def problem(self, value: Any) -> str | None:
-        """See :class:`Values`."""
+        """See :data:`Values`."""
         if not isinstance(value, int) or isinstance(value, bool):
             return "must be a whole number"
         if value < self.least:
@@ -37,7 +30,7 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class Real:
+class Numbers:
     """Numbers between two bounds."""
 
     words: str
@@ -46,29 +39,29 @@ class Real:
     most: float
 
     def problem(self, value: Any) -> str | None:
-        """See :class:`Values`."""
+        """See :data:`Values`."""
         if not isinstance(value, int | float) or isinstance(value, bool):
             return "must be a number"
         return None if self.least <= value <= self.most else f"must be {self.words}"
 
 
 @dataclass(frozen=True)
-class Flag:
+class Booleans:
     """``True`` and ``False``."""
 
     def problem(self, value: Any) -> str | None:
-        """See :class:`Values`."""
+        """See :data:`Values`."""
         return None if isinstance(value, bool) else "must be True or False"
 
 
 @dataclass(frozen=True)
-class Ids:
+class TokenIds:
     """Sequences of token ids, or of such sequences."""
 
     nested: bool = False
 
     def problem(self, value: Any) -> str | None:
-        """See :class:`Values`."""
+        """See :data:`Values`."""
         if not self.nested:
             return None if _is_ids(value) else "must be a list of token ids"
         if _is_list(value) and all(_is_ids(item) and len(item) for item in value):
@@ -76,16 +69,21 @@ class Ids:
         return "must be a list of lists of token ids, none of them empty"
 
 
+Values = Integers | Numbers | Booleans | TokenIds
+"""The values that an option may have. ``problem`` says what a value must be instead, as in "must be at least 1"; it is
+``None`` if the value is valid."""
+
+
 def _is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 def _is_ids(value: Any) -> bool:
-    return _is_list(value) and all(Whole(0).problem(item) is None for item in value)
+    return _is_list(value) and all(Integers(0).problem(item) is None for item in value)
 
 
 @dataclass(frozen=True)
-class Declared:
+class OptionDeclaration:
     """What a field of :class:`DecodeOptions` may be, and how a command line and a server offer it."""
 
     values: Values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -13,7 +13,7 @@ from typing import Self
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.contract import MANIFEST_FILE
 from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError
-from edgeformer_runtime.models.model import ManifestStamp, Model, bundles_in, read_model, read_models, stamp_of
+from edgeformer_runtime.models.model import ManifestStamp, Model, is_named, read_model, stamp_of
 from edgeformer_runtime.models.names import find_bundle
 from edgeformer_runtime.translator import Translator
 from edgeformer_server.workspace.catalog import Catalog
@@ -215,9 +215,9 @@ class Workspace:
     def _scanned(self) -> list[Model]:
         """Models as they are on disk now."""
         paths = dict(self._paths)
-        for path in bundles_in(self._folder) if self._folder is not None else ():
+        for path in _bundles_in(self._folder) if self._folder is not None else ():
             paths.setdefault(path.name, path)
-        return read_models(paths, {model.name: model for model in self._catalog.models})
+        return _read_models(paths, {model.name: model for model in self._catalog.models})
 
     def _removed(self) -> list[Translator]:
         """Take out what is open of bundles that are not there any more, and return what nobody uses of it.
@@ -296,3 +296,26 @@ class Workspace:
                 evicted.append(slot.opened.translator)
                 slot.opened = None
         return evicted
+
+
+def _bundles_in(folder: Path) -> list[Path]:
+    """Bundles in a folder that are found by name, in the order of their names. A missing folder has none."""
+    return [path for path in sorted(folder.iterdir()) if is_named(path)] if folder.is_dir() else []
+
+
+def _read_models(paths: Mapping[str, Path], known: Mapping[str, Model]) -> list[Model]:
+    """Read models by name. One whose manifest cannot be read is left out.
+
+    Args:
+        paths: bundle folders.
+        known: models as they were before. A manifest is read again only if it has changed; if it cannot be read
+            because it is being replaced, the model stays.
+    """
+    models = []
+    for name, path in paths.items():
+        model = known.get(name)
+        if model is None or model.stamp != stamp_of(path):
+            with suppress(BundleError):
+                model = read_model(name, path)
+        models += [model] if model else []
+    return models
