@@ -13,13 +13,12 @@ from typing import cast
 import numpy as np
 
 from edgeformer_runtime.engines.base import BundleSession
-from edgeformer_runtime.search.batching import single_row_batches
 from edgeformer_runtime.search.forced_steps import check_size, forced_attention, forced_batch
 from edgeformer_runtime.search.options import DecodeOptions
+from edgeformer_runtime.search.requests import single_row_batches
 from edgeformer_runtime.search.session import AttentiveSession, FloatArray, StepSession, longest_target
-from edgeformer_runtime.source import Source
 from edgeformer_runtime.tokenizers import Tokenizer
-from edgeformer_runtime.translation import TextHypothesis, Translation
+from edgeformer_runtime.translation import Source, TextHypothesis, Translation
 
 MAX_FORCED_TOKENS = 512
 """Largest batch in tokens. All rows take as many steps as the longest target of their batch, so that small batches of
@@ -69,6 +68,11 @@ def attentive(session: StepSession) -> AttentiveSession:
     if isinstance(session, BundleSession):
         return session.open_attention()
     return cast(AttentiveSession, session)
+
+
+def needs_attention(options: DecodeOptions) -> bool:
+    """Whether translations need attention weights, whatever their sources say."""
+    return options.return_attention or options.replace_unknowns
 
 
 def attention_weights(
@@ -148,24 +152,28 @@ def attention_of(
 def attended(
     session: StepSession, tokenizers: Tokenizers, translations: Sequence[Translation], options: DecodeOptions
 ) -> list[Translation]:
-    """Add attention weights to all hypotheses, and replace their unknown tokens, as far as the options say so."""
+    """Add attention weights to all hypotheses of the translations that need them, as options or sources say, and
+    replace unknown tokens if the options say so."""
+    is_wanted = [options.return_attention or translation.source.needs_attention for translation in translations]
     apart = [
         Translation(translation.source, (hypothesis,))
-        for translation in translations
+        for translation, wanted in zip(translations, is_wanted, strict=True)
         for hypothesis in translation.hypotheses
+        if wanted or options.replace_unknowns
     ]
+    if not apart:
+        return list(translations)
     attention = iter(attention_of(session, tokenizers, apart, options.max_batch_tokens))
     results = []
-    for translation in translations:
+    for translation, wanted in zip(translations, is_wanted, strict=True):
         hypotheses = []
-        for hypothesis in translation.hypotheses:
+        for hypothesis in translation.hypotheses if wanted or options.replace_unknowns else ():
             weights = next(attention)
             if options.replace_unknowns:
                 text = _without_unknowns(tokenizers, translation.source, hypothesis, weights)
                 hypothesis = replace(hypothesis, text=text)
-            is_wanted = options.return_attention or translation.source.needs_attention
-            hypotheses.append(replace(hypothesis, attention=weights) if is_wanted else hypothesis)
-        results.append(replace(translation, hypotheses=tuple(hypotheses)))
+            hypotheses.append(replace(hypothesis, attention=weights) if wanted else hypothesis)
+        results.append(replace(translation, hypotheses=tuple(hypotheses)) if hypotheses else translation)
     return results
 
 

@@ -20,9 +20,8 @@ from typing import Any, TypeVar, cast
 
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.search.requests import Stop
-from edgeformer_runtime.source import Source
 from edgeformer_runtime.tokenizers import Tokenizer
-from edgeformer_runtime.translation import TextHypothesis, Translation
+from edgeformer_runtime.translation import Source, TextHypothesis, Translation
 from edgeformer_text.alignment import AlignedSentence, aligned, copied, restored
 from edgeformer_text.block import Block, Item, Reading, Span, read_without, without_items
 from edgeformer_text.numbers import NumberDifferences, corrected, differences, number_items, target_without

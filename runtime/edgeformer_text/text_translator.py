@@ -11,15 +11,14 @@ from itertools import islice
 from typing import Unpack, get_args
 
 from edgeformer_runtime.bundle.manifest import Traits
+from edgeformer_runtime.encoding import refuse_string, with_ids
 from edgeformer_runtime.engines.base import BundleSession
 from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.limits import MAX_OPTION
 from edgeformer_runtime.search.options import DecodeChanges, DecodeOptions, changed, check_count
 from edgeformer_runtime.search.requests import Cancel, Stop
-from edgeformer_runtime.source import Source, refuse_string
-from edgeformer_runtime.target import with_ids
 from edgeformer_runtime.tokenizers import Tokenizer, check_unicode
-from edgeformer_runtime.translation import Translation
+from edgeformer_runtime.translation import Source, Translation
 from edgeformer_runtime.translator import AnyTranslator
 from edgeformer_text.block import Block, Item, Span, overlapping, read, read_without, without_items
 from edgeformer_text.glossary import Glossary

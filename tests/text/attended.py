@@ -12,8 +12,7 @@ import numpy as np
 
 from edgeformer_runtime.attention import Attention
 from edgeformer_runtime.search.options import DecodeOptions
-from edgeformer_runtime.source import Source
-from edgeformer_runtime.translation import TextHypothesis, Translation
+from edgeformer_runtime.translation import Source, TextHypothesis, Translation
 from edgeformer_text.alignment import WORD
 from edgeformer_text.options import TextOptions
 from edgeformer_text.plan import Plan

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.limits import GIB, MAX_DECODING_BYTES
-from edgeformer_runtime.search.batching import pad, single_row_batches
+from edgeformer_runtime.search.requests import pad, single_row_batches
 from edgeformer_runtime.search.session import (
     AttentiveState,
     DecoderState,

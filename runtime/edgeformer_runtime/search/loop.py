@@ -17,10 +17,9 @@ from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.limits import GIB, MAX_DECODING_BYTES, MAX_WORKERS
 from edgeformer_runtime.search.alternatives import decode_alternatives
-from edgeformer_runtime.search.batching import pad
 from edgeformer_runtime.search.options import DecodeOptions, check_count
 from edgeformer_runtime.search.processors import build_processors, spread
-from edgeformer_runtime.search.requests import Request, Stop, make_requests, request_batches
+from edgeformer_runtime.search.requests import Request, Stop, make_requests, pad, request_batches
 from edgeformer_runtime.search.search import BeamSearch, Done, GreedySearch, Hypothesis, Search
 from edgeformer_runtime.search.session import (
     DecoderState,

@@ -24,11 +24,9 @@ from threading import Condition
 from typing import Self
 
 from edgeformer_runtime.errors import EdgeformerError
-from edgeformer_runtime.search.batching import MAX_ROWS
 from edgeformer_runtime.search.options import DecodeOptions
-from edgeformer_runtime.search.requests import length_limit
-from edgeformer_runtime.source import Source
-from edgeformer_runtime.translation import Translation
+from edgeformer_runtime.search.requests import MAX_ROWS, length_limit
+from edgeformer_runtime.translation import Source, Translation
 from edgeformer_runtime.translator import Translator
 from edgeformer_server.queue.fair_semaphore import FairSemaphore
 from edgeformer_server.settings import BatchLimits

@@ -168,7 +168,7 @@ def _decoding(
     from dataclasses import replace
 
     from edgeformer_runtime.attention import attentive
-    from edgeformer_runtime.target import prefix_ids
+    from edgeformer_runtime.encoding import prefix_ids
 
     search |= {"return_scores": as_json or search.get("n_best", 1) > 1, "return_attention": attention}
     decoding = translator.options(**search)
