@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import get_args
@@ -70,8 +69,11 @@ def encode_texts(
                 check_prefix(index, prefix, limit)
         return sources
 
-    with suppress(InputError) if on_error == "return" else nullcontext():
+    try:
         return EncodedTexts(encoded(0, len(texts)), prefixes, {})
+    except InputError:
+        if on_error == "raise":
+            raise
     sources, errors = list[Source](), dict[int, InputError]()
     for index, text in enumerate(texts):
         try:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
-from typing import Unpack, get_args
+from typing import Any, Unpack, get_args
 
 from edgeformer_runtime.bundle.manifest import Traits
 from edgeformer_runtime.encoding import refuse_string, with_ids
@@ -142,7 +142,8 @@ class TextTranslator:
             TimedOutError: the translation took longer than ``timeout``.
         """
         refuse_string(texts)
-        return self._translated(enumerate(texts), format, self.decoding(options, **changes), Stop(cancel, timeout))
+        decoding, stop = self.decoding(options, **changes), Stop(cancel, timeout)
+        return self.translate_plans(self._plans(enumerate(texts), format, stop), decoding, stop)
 
     def translate_stream(
         self,
@@ -161,27 +162,26 @@ class TextTranslator:
         refuse_string(texts)
         decoding, stop, numbered = self.decoding(options, **changes), Stop(cancel, timeout), enumerate(texts)
         while block := list(islice(numbered, chunk)):
-            yield from self._translated(block, format, decoding, stop)
+            yield from self.translate_plans(self._plans(block, format, stop), decoding, stop)
 
-    def _translated(
-        self, texts: Iterable[tuple[int, str]], format: Format, decoding: DecodeOptions, stop: Stop
-    ) -> list[TextTranslation]:
-        """Translate texts, each with its position."""
+    def _plans(self, texts: Iterable[tuple[int, str]], format: Format, stop: Stop) -> list[Plan]:
+        """Split texts, each with its position."""
         limit = SentenceLimit(stop=stop)
-        plans = [self.split(text, format=format, index=index, limit=limit) for index, text in texts]
-        return self.translate_plans(plans, decoding, stop)
+        return [self.split(text, format=format, index=index, limit=limit) for index, text in texts]
 
     def translate_plans(
         self, plans: Sequence[Plan], options: DecodeOptions, stop: Stop | None = None
     ) -> list[TextTranslation]:
         """Translate texts that are split already; see :meth:`translate`."""
         stop = stop or Stop()
+        settings: Any = {"options": options, "cancel": stop.cancel}
+        sentences = [sentence for plan in plans for sentence in plan.sentences]
+        translated = iter(self.translator.translate(sentences, timeout=stop.seconds_left, **settings))
 
-        def translate(sentences: Sequence[Source]) -> Sequence[Translation]:
-            return self.translator.translate(sentences, options, timeout=stop.seconds_left, cancel=stop.cancel)
+        def again(sentences: Sequence[Source]) -> Sequence[Translation]:
+            return self.translator.translate(sentences, timeout=stop.seconds_left, **settings)
 
-        translated = iter(translate([sentence for plan in plans for sentence in plan.sentences]))
-        return [plan.join([next(translated) for _ in plan.sentences], translate, stop) for plan in plans]
+        return [plan.join([next(translated) for _ in plan.sentences], again, stop) for plan in plans]
 
     def split(self, text: str, *, format: Format = "text", index: int = 0, limit: SentenceLimit | None = None) -> Plan:
         """Split a text into the sentences that must be translated.

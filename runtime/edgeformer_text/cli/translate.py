@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -141,8 +141,12 @@ def translate(
     else:
         work = partial(work, format=whole["format"]) if "format" in whole else work
         keep_returns = output_file is not None and not whole["lines"] and not as_json
+        doubts = DoubtCounts()
         with line_blocks(*chosen[:2], keep_returns=keep_returns) as blocks, _writer(output_file) as write:
-            doubts = _write_blocks(translator, work, blocks, write)
+            for output in map(partial(work, translator), _numbered(blocks)):  # as they arrive
+                write(output.text)
+                output.tell()  # and end, if a line cannot be translated; those before it are written
+                doubts = doubts.merged(output.doubts)
     advice = "; --json tells which" if chosen.kind in ("", ".htm", ".html") and not as_json else ""
     print_warnings(doubts.warnings(advice))
 
@@ -197,24 +201,12 @@ def _write_document(
     return doubts
 
 
-def _write_blocks(
-    translator: Translator,
-    work: Work[LineBlock, BlockOutput],
-    blocks: Iterable[list[str]],
-    write: Callable[[str], object],
-) -> DoubtCounts:
-    """Translate lines as they arrive; return which sentences may be wrong.
-
-    Raises:
-        InputError: a line cannot be translated; those before it are written.
-    """
-    first, doubts = 0, DoubtCounts()
+def _numbered(blocks: Iterable[list[str]]) -> Iterator[LineBlock]:
+    """Blocks with the position of their first lines."""
+    first = 0
     for lines in blocks:
-        output = work(translator, LineBlock(first, lines))
-        write(output.text)
-        output.tell()
-        first, doubts = first + len(lines), doubts.merged(output.doubts)
-    return doubts
+        yield LineBlock(first, lines)
+        first += len(lines)
 
 
 @contextmanager
