@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 
 COMMITTED = Path(__file__).parent / "runtime" / "bundles"
-"""Bundles in the repository, one per precision, which ``python -m tests.make_bundles`` wrote."""
+"""Bundles in the repository, which ``python -m tests.make_bundles`` wrote: one per precision, and :data:`STATES`."""
+STATES = ("free_widths", "ssru")
+"""Variants whose states have other kinds of tensors: caches that grow, and cells of a recurrence."""
 CPU_PRECISIONS = tuple(name for name, traits in PRECISIONS.items() if traits.optimized_for == "cpu")
 QUANTIZED = tuple(name for name, traits in PRECISIONS.items() if traits.is_quantized)
 

@@ -134,7 +134,7 @@ def test_the_page_on_the_format_names_all_that_a_bundle_may_have() -> None:
         for module in records
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, msgspec.Struct) and value.__module__ == module.__name__
-    } - {manifest._Revision, golden.GoldenDifference, golden.GoldenResult}
+    } - {manifest._Revision, golden.GoldenResult}
     structs.add(StateTensor)
     fields = {field for struct in structs for field in struct.__struct_fields__}
     constants = {value for value in vars(contract).values() if isinstance(value, str)} - {str(contract.__doc__)}

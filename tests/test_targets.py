@@ -180,11 +180,6 @@ class RecordingSession(TorchSession):
         super().__init__(*arguments)
         self.fed: list[list[IntArray]] = []
 
-    def with_prefix(self, prefix: tuple[int, ...]) -> RecordingSession:
-        session = RecordingSession(self.model, msgspec.structs.replace(self.special, prefix=prefix))
-        session.fed = self.fed
-        return session
-
     def start(self, source: IntArray, source_length: IntArray) -> TorchState:
         state = RecordingState(self.model, super().start(source, source_length).tensors)
         self.fed.append([])

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Self
+from dataclasses import dataclass, field
 
 import numpy as np
-from msgspec.structs import replace as replace_field
 from numpy.typing import NDArray
 
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.search.best_tokens import best_tokens
 from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.search.search import Hypothesis
-from edgeformer_runtime.search.session import FloatArray, IntArray
+from edgeformer_runtime.search.session import DecoderState, FloatArray, IntArray, StepSession
 
 Ids = tuple[int, ...]
 
 
 @dataclass
-class ToyState:
+class ToyState(DecoderState):
     """The tokens that every row has seen; a real session holds tensors instead."""
 
     session: ToySession
@@ -52,7 +49,7 @@ class ToyState:
 
 
 @dataclass
-class ToySession:
+class ToySession(StepSession):
     """A step session with seeded random logits; records the number of rows of every step."""
 
     seed: int = 0
@@ -64,7 +61,6 @@ class ToySession:
     max_source_length: int = 50
     rows: list[int] = field(default_factory=list)
     row_multiple: int = 1
-    best_tokens = staticmethod(best_tokens)
 
     def logits(self, source: Ids, prefix: Ids) -> FloatArray:
         """Compute the logits ``(V,)`` of the token after a prefix, which excludes the start token."""
@@ -72,10 +68,6 @@ class ToySession:
         values = generator.normal(scale=2.0, size=self.vocab_size)
         values[self.special.eos] += self.end_bias
         return values.astype(np.float32)
-
-    def with_prefix(self, prefix: Ids) -> Self:
-        """See :class:`~edgeformer_runtime.search.session.StepSession`."""
-        return replace(self, special=replace_field(self.special, prefix=prefix))
 
     def start(self, source: IntArray, source_length: IntArray) -> ToyState:
         """See :class:`~edgeformer_runtime.search.session.StepSession`."""

@@ -15,6 +15,9 @@ from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.terminal import echo
 
 _DEFAULTS = DataConfig()
+data_folder = click.option(
+    "--data", "data_dir", type=click.Path(path_type=Path), help="Folder to look for the corpus files in."
+)
 
 
 @click.group()
@@ -43,7 +46,7 @@ def list_corpora(as_json: bool) -> None:
 @data.command()
 @click.argument("name")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Output folder.")
-@options.data_folder
+@data_folder
 @options.group(
     "split",
     seed=click.option(

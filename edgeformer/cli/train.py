@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgeformer.cli.data import data_folder
 from edgeformer.config import load_recipe, recipe_names
-from edgeformer_runtime.cli import options
 from edgeformer_runtime.errors import missing_package
 
 if TYPE_CHECKING:
@@ -23,8 +23,14 @@ _EPILOG = "\n  ".join(["\b\nRecipes:", *recipe_names()])
 @click.command(epilog=_EPILOG)
 @click.argument("recipe", required=False)
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Run folder to write; missing or empty.")
-@options.data_folder
-@options.overrides
+@data_folder
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a key of the recipe, such as train.max_steps=500 or data.max_words=50; may be repeated.",
+)
 @click.option(
     "--init",
     "init",

@@ -11,8 +11,9 @@ import msgspec
 from edgeformer.data.corpora import REPORT_FILE, CorpusReport, ParallelCorpus
 from edgeformer.data.text import Pair, TextPairs, written_lines
 from edgeformer.errors import DataError
+from edgeformer.staged_folder import can_be_replaced, staged_folder
 from edgeformer_runtime.bundle.open import file_sha256
-from edgeformer_runtime.files import can_be_replaced, staged_folder, write_atomically
+from edgeformer_runtime.files import write_atomically
 
 
 def write_corpus(corpus: ParallelCorpus, folder: Path, *, overwrite: bool = False) -> None:

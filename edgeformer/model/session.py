@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import torch
-from msgspec.structs import replace
 from torch import Tensor
 
 from edgeformer.model.base import EncoderDecoder, State
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.contract import PAST_AXIS, ROWS, SENTENCES
-from edgeformer_runtime.search.best_tokens import best_tokens
-from edgeformer_runtime.search.session import FloatArray, IntArray
+from edgeformer_runtime.search.session import DecoderState, FloatArray, IntArray, StepSession
 
 
-class TorchState:
-    """The state of one batch; see :class:`~edgeformer_runtime.search.session.AttentiveState`.
+class TorchState(DecoderState):
+    """The state of one batch in PyTorch.
 
     The model's own ``step`` is pure; here, its results replace the previous tensors.
 
@@ -45,7 +43,7 @@ class TorchState:
 
     @torch.inference_mode()
     def attend(self, token: IntArray) -> FloatArray:
-        """Advance every row, in place; see :meth:`~edgeformer_runtime.search.session.AttentiveState.attend`."""
+        """Advance every row, in place; see :meth:`~edgeformer_runtime.search.session.DecoderState.attend`."""
         _, new_tensors, weights = self._model.step_with_attention(*self._inputs(token), self.tensors)
         self._advance(new_tensors)
         return weights.float().cpu().numpy()
@@ -66,23 +64,15 @@ class TorchState:
         self.tensors, self.length = {**self.tensors, **new_tensors}, self.length + 1
 
 
-class TorchSession:
+class TorchSession(StepSession):
     """A model in evaluation mode, on the device of its weights."""
-
-    row_multiple = 1
 
     def __init__(self, model: EncoderDecoder, special: SpecialTokens) -> None:
         self.model = model.eval()
         self.special = special
         self.max_source_length = model.max_source_length
         self.max_target_length = model.max_target_length
-        self.best_tokens = best_tokens
         self._device = next(model.parameters()).device
-
-    def with_prefix(self, prefix: tuple[int, ...]) -> TorchSession:
-        """Return a session that shares the model; see
-        :meth:`~edgeformer_runtime.search.session.StepSession.with_prefix`."""
-        return TorchSession(self.model, replace(self.special, prefix=prefix))
 
     @torch.inference_mode()
     def start(self, source: IntArray, source_length: IntArray) -> TorchState:

@@ -16,8 +16,9 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.build import build_model
 from edgeformer.run.info import RunInfo
 from edgeformer.run.weights import load_weights
+from edgeformer.staged_folder import can_be_replaced, staged_folder
 from edgeformer_runtime.errors import BundleError, OptionError
-from edgeformer_runtime.files import can_be_replaced, staged_folder, write_atomically
+from edgeformer_runtime.files import write_atomically
 from edgeformer_runtime.tokenizers import Tokenizer, special_tokens
 
 RECIPE_FILE = "recipe.json"

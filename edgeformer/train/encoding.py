@@ -14,8 +14,8 @@ from edgeformer.data.corpora import ParallelCorpus
 from edgeformer.errors import DataError
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.run.folder import Run
+from edgeformer.staged_folder import staged_folder
 from edgeformer_runtime.bundle.open import file_sha256
-from edgeformer_runtime.files import staged_folder
 
 _PARTS, _INDEX = ("train", "valid"), "index.json"
 

@@ -257,7 +257,7 @@ def _compare(
     sources = [pair.source for pair in spread(model_graphs.pairs, PARITY_TEXTS)]
     parity = compare(
         model_graphs.model,
-        translator.session.onnxruntime,
+        translator.session,
         sources,
         [DecodeOptions(beam_size=beam) for beam in beams],
         precision,

@@ -9,10 +9,11 @@ from pathlib import Path
 import msgspec
 
 from edgeformer.errors import EdgeformerError
+from edgeformer.staged_folder import staged_folder
 from edgeformer_runtime.bundle.manifest import FileEntry, Manifest, decode_manifest, manifest_problems
 from edgeformer_runtime.bundle.open import file_sha256, manifest_hash_line
 from edgeformer_runtime.contract import MANIFEST_FILE, MANIFEST_HASH_FILE, SIGNATURE_FILE
-from edgeformer_runtime.files import clear_stale, staged_folder
+from edgeformer_runtime.files import clear_stale
 
 
 class ExportError(EdgeformerError):

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 
-from edgeformer_runtime.engines.base import BundleSession
 from edgeformer_runtime.search.forced_steps import check_size, forced_attention, forced_batch
 from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.search.requests import single_row_batches
-from edgeformer_runtime.search.session import AttentiveSession, FloatArray, StepSession, longest_target
+from edgeformer_runtime.search.session import FloatArray, StepSession, longest_target
 from edgeformer_runtime.tokenizers import Tokenizer
 from edgeformer_runtime.translation import Source, TextHypothesis, Translation
 
@@ -59,17 +57,6 @@ class Attention:
         return self.weights[:rows, self.text_tokens.start : self.text_tokens.stop]
 
 
-def attentive(session: StepSession) -> AttentiveSession:
-    """Return a session of the same model whose states return attention weights.
-
-    Raises:
-        BundleError: the model has no attention weights.
-    """
-    if isinstance(session, BundleSession):
-        return session.open_attention()
-    return cast(AttentiveSession, session)
-
-
 def needs_attention(options: DecodeOptions) -> bool:
     """Whether translations need attention weights, whatever their sources say."""
     return options.return_attention or options.replace_unknowns
@@ -97,7 +84,7 @@ def attention_weights(
         BundleError: the model has no attention weights.
         ValueError: a target has more tokens than the model can produce.
     """
-    session = attentive(session)
+    session = session.open_attention()
     if (longest := max(map(len, targets), default=0)) > longest_target(session):
         raise ValueError(f"a target has {longest} tokens, more than the model's {longest_target(session)}")
     given = len(session.special.prefix)

@@ -1,9 +1,8 @@
-"""Atomic and durable creation of files and folders, by temporaries beside them, and locks that let only one process at
-a time use a folder."""
+"""Atomic and durable creation of files, by temporaries beside them, and locks that let only one process at a time use a
+folder."""
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import re
@@ -25,9 +24,8 @@ OUTGOING = "outgoing"
 """Where a folder that is being replaced is kept inside a temporary folder, if names cannot be exchanged."""
 
 _NAME = re.compile(r"\.(?P<target>.+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
-_AT_FDCWD = -100
-_RENAME_EXCHANGE = 2
-_UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EBADF}
+UNSUPPORTED = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EBADF}
+"""Numbers of errors with which file systems refuse what they cannot do."""
 
 
 @contextmanager
@@ -72,43 +70,6 @@ def write_atomically(path: Path, content: bytes, *, clear: bool = True) -> None:
 
 
 @contextmanager
-def staged_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield a new folder beside ``path``; it is renamed to ``path`` if the block succeeds, and removed otherwise.
-
-    The files are on the disk before the folder gets its name, so that a crash or a power failure leaves either the old
-    or the new folder under it. If an old folder is replaced and names cannot be exchanged (Linux can, on most file
-    systems), a crash between two renames leaves neither; the old one gets its name back when the name is next used.
-
-    Args:
-        path: folder to create; must be missing or empty unless ``overwrite`` is set. See :func:`can_be_replaced`.
-        overwrite: replace whatever is at ``path``.
-
-    Raises:
-        OSError: ``path`` exists, is not an empty folder, and ``overwrite`` is not set.
-    """
-    make_folder(path.parent)
-    with naming(path), temporary(path, create=lambda name: name.mkdir(mode=0o700)) as name:
-        incoming, outgoing = name / "incoming", name / OUTGOING
-        incoming.mkdir()
-        yield incoming
-        for written in (*incoming.rglob("*"), incoming):
-            sync(written)
-        if not overwrite and path.exists():
-            path.rmdir()  # fails if the folder has been filled in the meantime
-        if not path.exists():
-            incoming.replace(path)
-        elif not exchange_names(incoming, path):
-            sync(path.parent)  # so that the old folder is never moved into a folder that is not on the disk
-            path.replace(outgoing)
-            try:
-                incoming.replace(path)
-            except OSError:
-                outgoing.replace(path)
-                raise
-        sync(path.parent)  # before the old folder is removed
-
-
-@contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
     """Lock a folder against other processes that use this lock, and clear what dead ones left in it.
 
@@ -129,11 +90,6 @@ def locked_folder(folder: Path) -> Iterator[None]:
         raise ConfigError(
             f"`{folder}` is being used by another process; wait for it to finish, or choose another folder."
         ) from None
-
-
-def can_be_replaced(folder: Path) -> bool:
-    """Whether a folder can be replaced by another: the current folder and mount points cannot."""
-    return folder.resolve() != Path.cwd() and not folder.is_mount()
 
 
 def _is_temporary(name: Path, path: Path) -> bool:
@@ -212,26 +168,6 @@ def clear_stale(folder: Path, target: str | None = None) -> None:
                 remove(path)
 
 
-def exchange_names(first: Path, second: Path) -> bool:
-    """Exchange the names of two files or folders in one step.
-
-    Returns:
-        Whether the system and the file system can do this; if not, nothing has changed.
-    """
-    if sys.platform != "linux":
-        return False
-    library = ctypes.CDLL(None, use_errno=True)
-    if not hasattr(library, "renameat2"):
-        return False
-    names = os.fsencode(first), os.fsencode(second)
-    if library.renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0:
-        return True
-    number = ctypes.get_errno()
-    if number in _UNSUPPORTED:
-        return False
-    raise OSError(number, os.strerror(number), str(second))
-
-
 def sync(path: Path) -> None:
     """Wait until a file, or the list of names in a folder, is on the disk."""
     is_folder = path.is_dir()
@@ -241,7 +177,7 @@ def sync(path: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if not is_folder or error.errno not in _UNSUPPORTED:  # some network drives cannot sync folders
+        if not is_folder or error.errno not in UNSUPPORTED:  # some network drives cannot sync folders
             raise
     finally:
         os.close(descriptor)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, Self, Unpack
 
 from msgspec.structs import asdict
 
-from edgeformer_runtime.attention import Attention, attended, attention_of, attentive, needs_attention
+from edgeformer_runtime.attention import Attention, attended, attention_of, needs_attention
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.signature import Key
 from edgeformer_runtime.bundle.tokenizers import bundle_tokenizers
@@ -375,7 +375,7 @@ class Translator(Generic[SessionT_co]):
         """Check options, and encode texts and prefixes; see :func:`~edgeformer_runtime.encoding.encode_texts`."""
         options.verify()
         if needs_attention(options):
-            attentive(self.session)  # a bundle without attention is an error before any work
+            self.session.open_attention()  # a bundle without attention is an error before any work
         tokenizers = self.source_tokenizer, self.target_tokenizer
         return encode_texts(self.session, tokenizers, texts, options, target_prefix, on_error, truncate=self.truncate)
 

@@ -21,7 +21,8 @@ from edgeformer.data.catalog import CORPORA, CorpusEntry, PinnedFile
 from edgeformer.data.corpora import load_corpus
 from edgeformer.data.prepare import ensure_writable, write_corpus
 from edgeformer.errors import ConfigError, DataError
-from edgeformer_runtime.files import can_be_replaced, staged_folder, write_atomically
+from edgeformer.staged_folder import can_be_replaced, staged_folder
+from edgeformer_runtime.files import write_atomically
 from tests.model_server import Server, serving
 
 SHARED_DATA = Path(__file__).parents[2].parent / "shared" / "data"
@@ -184,7 +185,7 @@ def test_a_staged_folder_replaces_only_what_it_may(tmp_path: Path, monkeypatch: 
             raise OSError("disk full")
         return replace_really(self, to)
 
-    monkeypatch.setattr("edgeformer_runtime.files.exchange_names", lambda first, second: False)
+    monkeypatch.setattr("edgeformer.staged_folder.exchange_names", lambda first, second: False)
     monkeypatch.setattr(Path, "replace", fail_once)
     with pytest.raises(OSError, match="disk full"), staged_folder(target, overwrite=True):
         pass

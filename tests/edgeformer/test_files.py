@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from edgeformer.staged_folder import staged_folder
 from edgeformer_runtime.cli.output import atomic_text
-from edgeformer_runtime.files import clear_stale, locked_folder, staged_folder, write_atomically
+from edgeformer_runtime.files import clear_stale, locked_folder, write_atomically
 
 WRITE = """
 import sys, time
 from pathlib import Path
-from edgeformer_runtime.files import atomic_file, staged_folder
+from edgeformer.staged_folder import staged_folder
+from edgeformer_runtime.files import atomic_file
 
 with atomic_file(Path(sys.argv[1]) / "last.ckpt") as file, staged_folder(Path(sys.argv[1]) / "bundle") as folder:
     (folder / "part").write_text("half", encoding="utf-8")
@@ -30,7 +32,7 @@ from pathlib import Path
 import click
 
 from edgeformer.cli import CommandGroup
-from edgeformer_runtime.files import staged_folder
+from edgeformer.staged_folder import staged_folder
 
 
 @click.command()

@@ -88,8 +88,8 @@ def random_sources(lengths: list[int], seed: int = 0) -> list[list[int]]:
 
 def test_graphs_run_there(case: Opened) -> None:
     for graph in (
-        case.cuda.session.onnxruntime._graphs.encoder,
-        case.cuda.session.onnxruntime._graphs.steps["decoder.onnx"].session,
+        case.cuda.session._graphs.encoder,
+        case.cuda.session._graphs.steps["decoder.onnx"].session,
     ):
         assert graph.get_providers()[0] == PROVIDERS["cuda"]
         assert graph.get_provider_options()[PROVIDERS["cuda"]]["use_tf32"] == "0"
@@ -110,7 +110,7 @@ def test_logits_are_torchs(export: Case, open_case: Callable[..., Opened]) -> No
 
 def test_attention_and_output_are_torchs(case: Opened) -> None:
     options = [DecodeOptions(beam_size=1), DecodeOptions(beam_size=3)]
-    report = compare(case.model, case.cuda.session.onnxruntime, random_sources([3, 8, 13, 21]), options, case.precision)
+    report = compare(case.model, case.cuda.session, random_sources([3, 8, 13, 21]), options, case.precision)
     assert report.problems == []
 
 
@@ -145,7 +145,7 @@ def test_threads_share_one_session(case: Opened) -> None:
 
 
 def test_the_state_stays_there(case: Opened) -> None:
-    session, table = case.cuda.session.onnxruntime, case.cuda.bundle.manifest.state
+    session, table = case.cuda.session, case.cuda.bundle.manifest.state
     state = session.start(np.array([[5, 6, 3], [7, 3, 0], [8, 9, 3]]), np.array([3, 2, 3]))
     state.select(np.array([0, 0, 1, 1, 2, 2]), None)
     for token in range(4, 7):

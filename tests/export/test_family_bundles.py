@@ -55,7 +55,7 @@ def taught(request: pytest.FixtureRequest, store: Store, device: str) -> Taught:
         skip_unless_supported(precision, device)
     variant, steps = request.param, TAUGHT[request.param]
     bundles = {
-        precision: Translator.open(store.bundle(variant, precision, steps=steps), threads=1)
+        precision: Translator.open(store.bundle(variant, precision, steps=steps), threads=1, engine="onnxruntime")
         for precision in CPU_PRECISIONS
     }
     return Taught(variant, store.run(variant, steps=steps).load_model(), bundles)
@@ -71,7 +71,7 @@ def test_rows_that_finish_at_different_steps(taught: Taught, beam_size: int) -> 
     outputs = [best for best, *_ in decode(taught.fp32.session, sources, options)]
     assert all(best.finished for best in outputs)
     assert len({len(best.ids) for best in outputs}) > 1
-    report = compare(taught.model, taught.fp32.session.onnxruntime, sources, [options], "fp32")
+    report = compare(taught.model, taught.fp32.session, sources, [options], "fp32")
     assert report.problems == []
     assert report.tokens[0].identical == len(sources)
 
@@ -97,7 +97,7 @@ def test_a_sentence_gives_the_same_in_any_company(taught: Taught, precision: Pre
 @pytest.mark.parametrize("precision", QUANTIZED)
 def test_integers_are_close_to_torch_and_much_smaller(taught: Taught, precision: Precision) -> None:
     translator = taught.bundles[precision]
-    report = compare(taught.model, translator.session.onnxruntime, source_ids(translator), [], precision)
+    report = compare(taught.model, translator.session, source_ids(translator), [], precision)
     assert report.logits.top1_agreement > (0.85 if precision == "int4" else 0.95)
     weights = [bundle.bundle.manifest.files["weights.bin"].size for bundle in (taught.fp32, translator)]
     # At a width of 32, biases and scales, which the plan of the kernels has in this file too, count for a ninth.

@@ -93,7 +93,7 @@ def test_the_state_table_tells_so(exported: Exported) -> None:
     assert [(tensor.name, tensor.dtype) for tensor in manifest.state] == [
         (tensor.name, half.get(tensor.dtype, tensor.dtype)) for tensor in table
     ]
-    state = Translator.open(exported.bundle).session.onnxruntime.start(np.array([[5, 6, 3]]), np.array([3]))
+    state = Translator.open(exported.bundle).session.start(np.array([[5, 6, 3]]), np.array([3]))
     state.select(np.array([0, 0]), None)
     for _ in range(2):
         logits = state.step(np.array([5, 6]))
@@ -131,7 +131,7 @@ def test_a_sentence_gives_the_same_alone_and_in_a_batch(exported: Exported, beam
 
 
 def test_the_bounds_are_those_of_half_precision(in_place: Exported) -> None:
-    model, session = in_place.run.load_model(), Translator.open(in_place.bundle).session.onnxruntime
+    model, session = in_place.run.load_model(), Translator.open(in_place.bundle).session
     report = compare(model, session, [[5, 6, 7, 3], [8, 9, 3]], [DecodeOptions(beam_size=2)], "fp16")
     assert report.problems == []
     assert report.attention_difference is not None

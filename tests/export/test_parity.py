@@ -56,7 +56,8 @@ def exported(request: pytest.FixtureRequest, store: Store, device: str) -> Expor
     model = sizes(variant, device)
     skip_unless_supported(precision, device)
     bundle = store.bundle(variant, precision, target, model=model)
-    return Exported(store.run(variant, model=model).load_model(), Translator.open(bundle, device=device))
+    translator = Translator.open(bundle, device=device, engine="onnxruntime")
+    return Exported(store.run(variant, model=model).load_model(), translator)
 
 
 class Exported(NamedTuple):
@@ -89,7 +90,7 @@ def test_step_logits_equal_teacher_forced_torch(exported: Exported, lengths: lis
 def test_output_equals_torch_token_by_token(exported: Exported, beam_size: int) -> None:
     sources = random_sources(exported.model, [1, 3, 3, 8, 13, 21, 40, 2, 9])
     options = [DecodeOptions(beam_size=beam_size), DecodeOptions(beam_size=beam_size, max_length=7, length_penalty=0.3)]
-    report = compare(exported.model, exported.translator.session.onnxruntime, sources, options, "fp32")
+    report = compare(exported.model, exported.translator.session, sources, options, "fp32")
     assert report.problems == []
     assert [entry.identical for entry in report.tokens] == [9, 9]
 
@@ -111,7 +112,7 @@ def test_torch_and_onnx_report_the_same_scores(exported: Exported) -> None:
 def test_int8_stays_close_to_torch(exported: Exported) -> None:
     tokenizer = exported.translator.source_tokenizer
     sources = tokenizer.encode_batch([source for source, _ in PAIRS[:40]], special_tokens=True)
-    report = compare(exported.model, exported.translator.session.onnxruntime, sources, [], "int8")
+    report = compare(exported.model, exported.translator.session, sources, [], "int8")
     assert report.problems == []
     assert 0 < report.logits.mean_difference < 0.1
 
@@ -120,9 +121,7 @@ def test_int8_stays_close_to_torch(exported: Exported) -> None:
 def test_a_wrong_model_is_told_with_sentence_and_step(exported: Exported, tmp_path: Path) -> None:
     other_model = small_run(tmp_path / "run", "post_norm", seed=1).load_model()
     sources = random_sources(other_model, [6, 9])
-    report = compare(
-        other_model, exported.translator.session.onnxruntime, sources, [DecodeOptions(beam_size=1)], "fp32"
-    )
+    report = compare(other_model, exported.translator.session, sources, [DecodeOptions(beam_size=1)], "fp32")
     assert report.logits.max_difference > 0.1
     assert report.tokens[0].first is not None
     logits, attention, tokens = report.problems
@@ -133,9 +132,7 @@ def test_a_wrong_model_is_told_with_sentence_and_step(exported: Exported, tmp_pa
 
 @exports(("post_norm", "ort", "fp32"))
 def test_the_bound_grows_with_large_logits_and_no_further(exported: Exported) -> None:
-    report = compare(
-        exported.model, exported.translator.session.onnxruntime, random_sources(exported.model, [6, 9]), [], "fp32"
-    )
+    report = compare(exported.model, exported.translator.session, random_sources(exported.model, [6, 9]), [], "fp32")
     assert report.problems == []
 
     def judged(difference: float, largest: float) -> list[str]:

@@ -357,7 +357,7 @@ translator = Translator.open({str(BUNDLE)!r})
 print(TextTranslator(translator).translate(["The small <b>dog</b> runs."], format="html")[0].text)
 print(translator.translate(["A dog."], return_attention=True)[0].best.attention.alignment)
 try:
-    print(translator.session.onnxruntime)
+    Translator.open(translator.bundle, engine="onnxruntime")
 except Exception as error:
     print(type(error).__name__, error)
 """
@@ -379,7 +379,7 @@ def test_what_a_state_refuses_is_an_error_of_the_runtime(kernels: Translator) ->
     session = kernels.session
 
     def state() -> Any:
-        return session.start_search(np.array([[5, 3], [4, 3]]), np.array([2, 1]))  # type: ignore[attr-defined]
+        return session.start_search(np.array([[5, 3], [4, 3]]), np.array([2, 1]))
 
     size = kernels.target_tokenizer.vocab_size
     token, ended = np.array([4, 4]), state()

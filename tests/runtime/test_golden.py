@@ -53,18 +53,14 @@ def test_a_changed_token_names_example_and_place(small_bundle: Path, tmp_path: P
     result = check_golden(translator)
     tokenizer, *problems = result.problems
     assert "the target tokenizer `tokenizer.json` does not fit the examples: the tokens of example 2" in tokenizer
-    first, second = result.differences
     expected = read_golden(open_bundle(small_bundle)).cases[1]
-    assert (first.example, first.beam_size, first.token, first.found_id) == (2, 1, 3, expected.ids[2])
-    assert first.expected_id == expected.ids[2] + 1
-    assert [first.found_piece] == translator.target_tokenizer.tokens([expected.ids[2]])
-    assert first.found_score == pytest.approx(first.expected_score, abs=1e-4)
+    right = expected.ids[2]
+    wrong_piece, right_piece = translator.target_tokenizer.tokens([right + 1, right])
     assert (
-        f"example 2 (beam 1), token 3 differs: expected {first.expected_id} {first.expected_piece!r}, got "
-        f"{first.found_id} {first.found_piece!r}; {expected.text!r} gave {expected.output!r} instead of "
+        f"example 2 (beam 1), token 3 differs: expected {right + 1} {wrong_piece!r}, got {right} {right_piece!r}; "
+        f"{expected.text!r} gave {expected.output!r} instead of "
     ) in problems[0]
-    assert second.found_id is None
-    assert second.expected_id == 9
+    assert "expected 9 " in problems[1]
     assert "got the end" in problems[1]
     assert (result.cases, result.failed) == (12, 2)
 

@@ -69,7 +69,7 @@ def device_rows(table: tuple[StateTensor, ...]) -> DeviceRows:
 @pytest.fixture(params=["host", "device"])
 def session(request: pytest.FixtureRequest, translator_of_each: Translator, device: str) -> OnnxSession:
     """With the state of the CPU, and with that of other devices, which runs on the CPU too."""
-    opened = copy(translator_of_each.session.onnxruntime)
+    opened = copy(translator_of_each.session)
     if request.param == "device":
         if device != "cpu":
             pytest.skip("the session has no other state on this device")
@@ -82,7 +82,7 @@ def session(request: pytest.FixtureRequest, translator_of_each: Translator, devi
 def in_place(opened: Callable[[str], Translator], device: str) -> OnnxSession:
     if device != "cpu":
         pytest.skip("memory is looked at, and capacity grows, on the CPU only")
-    return opened("post_norm").session.onnxruntime
+    return opened("post_norm").session
 
 
 def batch_of(lengths: list[int], seed: int = 0) -> Batch:
@@ -273,7 +273,7 @@ def test_attention_steps_and_plain_ones_share_a_state(in_place: OnnxSession) -> 
 
 
 def test_shapes_follow_the_state_table(translator: Translator, device: str) -> None:
-    session, manifest = translator.session.onnxruntime, translator.bundle.manifest
+    session, manifest = translator.session, translator.bundle.manifest
     state = started(session, batch_of([4, 2, 3]), 2)
     for position in range(2):
         logits = state.step(np.full(6, 2 + position))
@@ -301,7 +301,7 @@ def test_capacity_doubles_up_to_the_longest_target(in_place: OnnxSession) -> Non
 
 
 def test_constants_are_not_copied_when_beams_change_places(translator_of_each: Translator) -> None:
-    rows = Rows(translator_of_each.session.onnxruntime, batch_of([7, 3, 5]), beams=3)
+    rows = Rows(translator_of_each.session, batch_of([7, 3, 5]), beams=3)
     table = translator_of_each.bundle.manifest.state
     constants = {tensor.name for tensor in table if tensor.kind == "constant"}
     moving = {tensor.name for tensor in table if tensor.kind != "constant" and not tensor.in_place}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,22 +26,11 @@ from tests.toy import ToySession
 VOCAB = 6
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Live rows of a search, each of its own sentence."""
-
-    history: IntArray
-
-    @property
-    def sentence(self) -> IntArray:
-        return np.arange(len(self.history))
+NOTHING = np.empty((1, 0), dtype=np.int64)
 
 
-NOTHING = Rows(np.empty((1, 0), dtype=np.int64))
-
-
-def history(*rows: list[int]) -> Rows:
-    return Rows(np.array(rows, dtype=np.int64))
+def history(*rows: list[int]) -> IntArray:
+    return np.array(rows, dtype=np.int64)
 
 
 def logits(rows: int = 1) -> FloatArray:

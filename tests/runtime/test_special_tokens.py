@@ -37,7 +37,7 @@ class Attending(ToyState):
     """Attends to the special tokens most, and to one word of the text."""
 
     def attend(self, token: IntArray) -> FloatArray:
-        """See :class:`~edgeformer_runtime.search.session.AttentiveState`."""
+        """See :class:`~edgeformer_runtime.search.session.DecoderState`."""
         self.step(token)
         assert isinstance(self.session, Reversing)
         weights = np.zeros((len(self.sources), max(map(len, self.sources))), np.float32)

@@ -21,10 +21,10 @@ from edgeformer.model.transformer.config import TransformerConfig
 from edgeformer.model.transformer.model import DecoderLayer, Transformer
 from edgeformer.model.transformer.self_attention import CausalSelfAttention
 from edgeformer.run.folder import Run
+from edgeformer.staged_folder import staged_folder
 from edgeformer_bench.peers.base import PeerError, Weights
 from edgeformer_bench.peers.converted import save_rules, token_names
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.files import staged_folder
 from edgeformer_runtime.tokenizers import special_tokens
 
 _ACTIVATIONS = {ours: Activation(number) for number, ours in ACTIVATIONS.items()}

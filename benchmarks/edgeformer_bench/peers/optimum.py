@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from edgeformer.staged_folder import staged_folder
 from edgeformer_bench.peers.base import Peer, PeerCall, PeerError, PeerSpec, Weights
 from edgeformer_bench.peers.converted import ConvertedModel, save_rules
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.files import staged_folder
 
 if TYPE_CHECKING:
     from edgeformer.run.folder import Run

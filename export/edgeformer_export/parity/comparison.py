@@ -21,7 +21,7 @@ from edgeformer_runtime.precision import Precision
 from edgeformer_runtime.search.forced_steps import ForcedBatch, Pair, forced_batch, forced_steps
 from edgeformer_runtime.search.loop import decode
 from edgeformer_runtime.search.options import DecodeOptions
-from edgeformer_runtime.search.session import AttentiveSession, StepSession, longest_target
+from edgeformer_runtime.search.session import StepSession, longest_target
 
 BATCH = 32
 LOGITS = 1 << 25
@@ -30,7 +30,7 @@ LOGITS = 1 << 25
 
 def compare(
     model: EncoderDecoder,
-    session: AttentiveSession,
+    session: StepSession,
     sources: Sequence[Sequence[int]],
     options: Sequence[DecodeOptions],
     precision: Precision,
@@ -81,8 +81,8 @@ def compare(
 
 
 def _attention_difference(
-    reference: AttentiveSession,
-    session: AttentiveSession,
+    reference: StepSession,
+    session: StepSession,
     pairs: Sequence[Pair],
 ) -> float:
     sources, targets = [source for source, _ in pairs], [target for _, target in pairs]

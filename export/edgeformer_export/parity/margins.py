@@ -15,14 +15,21 @@ import numpy as np
 from edgeformer_runtime.search.forced_steps import forced_batch, forced_steps
 from edgeformer_runtime.search.loop import decode
 from edgeformer_runtime.search.options import DecodeOptions
-from edgeformer_runtime.search.session import DecoderState, FloatArray, IntArray, StepSession, longest_target
+from edgeformer_runtime.search.session import (
+    BestTokens,
+    DecoderState,
+    FloatArray,
+    IntArray,
+    StepSession,
+    longest_target,
+)
 
 SEEDS = 4
 """Number of searches with different noise that must all give the same output."""
 BATCH = 32
 
 
-class NoisyState:
+class NoisyState(DecoderState):
     """A wrapper of a state that adds noise to its logits.
 
     Args:
@@ -33,7 +40,6 @@ class NoisyState:
 
     def __init__(self, state: DecoderState, amplitude: np.float32, generator: np.random.Generator) -> None:
         self._state, self._amplitude, self._generator = state, amplitude, generator
-        self.select = state.select
 
     @property
     def nbytes(self) -> int:
@@ -47,8 +53,12 @@ class NoisyState:
         noisy: FloatArray = logits + self._amplitude * (2 * noise - 1)
         return noisy
 
+    def select(self, rows: IntArray, sentences: IntArray | None) -> None:
+        """See :meth:`~edgeformer_runtime.search.session.DecoderState.select`."""
+        self._state.select(rows, sentences)
 
-class NoisySession:
+
+class NoisySession(StepSession):
     """A wrapper of a session that adds noise to its logits.
 
     Args:
@@ -58,15 +68,15 @@ class NoisySession:
     """
 
     def __init__(self, session: StepSession, amplitude: float, seed: int) -> None:
-        self._session, self._seed = session, seed
+        self._session = session
         self._amplitude, self._generator = np.float32(amplitude), np.random.default_rng(seed)
         self.special, self.row_multiple = session.special, session.row_multiple
         self.max_source_length, self.max_target_length = session.max_source_length, session.max_target_length
-        self.best_tokens = session.best_tokens
 
-    def with_prefix(self, prefix: tuple[int, ...]) -> NoisySession:
-        """See :meth:`~edgeformer_runtime.search.session.StepSession.with_prefix`."""
-        return NoisySession(self._session.with_prefix(prefix), float(self._amplitude), self._seed)
+    @property
+    def best_tokens(self) -> BestTokens:
+        """See :attr:`~edgeformer_runtime.search.session.StepSession.best_tokens`."""
+        return self._session.best_tokens
 
     def start(self, source: IntArray, source_length: IntArray) -> NoisyState:
         """See :meth:`~edgeformer_runtime.search.session.StepSession.start`."""

@@ -62,7 +62,7 @@ def verify_against_run(
     options = [DecodeOptions(beam_size=size, length_penalty=defaults.length_penalty) for size in sizes]
     parity = compare(
         model,
-        translator.session.onnxruntime,
+        translator.session,
         sources,
         options,
         lowest(manifest.precision.values()),

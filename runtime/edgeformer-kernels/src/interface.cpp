@@ -181,7 +181,7 @@ int edgeformer_restrict(edgeformer_batch* batch, const int64_t* listed, int64_t 
     return is_valid ? nullptr : "listed tokens are out of range or not in ascending order";
   };
   return run(batch, check, [&] {
-    if (!edgeformer::restrict(batch->state, listed, count, usable) || !batch->listed.reserve(count)) return false;
+    if (!edgeformer::set_shortlist(batch->state, listed, count, usable) || !batch->listed.reserve(count)) return false;
     std::memcpy(batch->listed.data(), listed, count * sizeof(int64_t));
     batch->listed_count = count;
     return batch->state->is_restricted = true;

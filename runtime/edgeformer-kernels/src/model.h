@@ -219,7 +219,7 @@ int64_t longest_source(const State& state);
 bool select(State* state, const int64_t* rows, int64_t count);
 
 // Restricts the projection to some tokens, of which each sentence may use some, (N, count).
-bool restrict(State* state, const int64_t* listed, int64_t count, const uint8_t* usable);
+bool set_shortlist(State* state, const int64_t* listed, int64_t count, const uint8_t* usable);
 
 // search.cpp: greedy and beam search; see edgeformer_search. `listed` has the tokens of the outputs, if the projection is
 // restricted.

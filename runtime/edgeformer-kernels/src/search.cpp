@@ -1,4 +1,18 @@
-// The rules are those of the decoder loop in Python, whose tests run against both: see decoding/search.py.
+// Greedy and beam search over the logits of a batch, to the end of every sentence. With K beams, N sentences and a
+// vocabulary of V tokens, one step is:
+//
+//   STEP 1  Advance the decoder by the last token of each hypothesis: the best 2K tokens of each row, of which at least
+//           K do not end. In the first step, all hypotheses of a sentence are alike, so it has one row.
+//   STEP 2  Merge them to the best 2K extensions of each sentence, by log-probability.
+//   STEP 3  If the beam shrinks (Marian), keep K minus the number of finished hypotheses.
+//   STEP 4  An end token among the best K finishes a hypothesis; the best K others go on.
+//   STEP 5  A hypothesis of maximum length, or one that repeats itself, fills a free place unfinished.
+//   STEP 6  A sentence is complete if nothing goes on or it has all its hypotheses: K times patience, rounded. Without
+//           early stopping, it goes on while one that goes on scores higher than the worst of these (Transformers).
+//   STEP 7  Select the rows of the hypotheses that go on.
+//
+// Greedy search is the same with K = 1, one token per row, and one hypothesis. search/search.py of the runtime has the
+// same rules for engines that return logits; tests compare both.
 #include "model.h"
 
 #include <algorithm>
@@ -75,11 +89,13 @@ class Search {
 
   Outcome run() {
     while (state_->rows) {
+      // STEP 1: the most probable tokens of each row.
       if (!advance(state_, token_.data(), {nullptr, &best_, nullptr})) return Outcome::kFailed;
       if (!step_ && begun_) begun_();
       int64_t kept = 0, rows = 0;
       const int64_t count = state_->rows / width_;
       for (int64_t s = 0; s < count; s++) {
+        // STEPS 2 to 6: how each sentence goes on, and whether it does.
         if (!std::isfinite(extend(s))) return Outcome::kNotFinite;
         collect_ended(s);
         if (!goes_on(s)) {
@@ -92,6 +108,7 @@ class Search {
         }
         origin_[kept++] = origin_[s];
       }
+      // STEP 7: rows and tokens of the next step; nothing moves if each row continues itself.
       for (int64_t r = 0; r < rows; r++) {
         token_[r] = next_[r].token;
         trail_.at(step_, r) = live_[r] = next_[r];
@@ -111,8 +128,8 @@ class Search {
     return rows == state_->rows;
   }
 
-  // Fills the pool with the most probable extensions of a sentence's hypotheses, best first; of equal ones, those of
-  // the first hypothesis, then the first token. Returns the best log-probability.
+  // STEP 2: fills the pool with the most probable extensions of a sentence's hypotheses, best first; of equal ones,
+  // those of the first hypothesis, then the first token. Returns the best log-probability.
   double extend(int64_t s) {
     int64_t filled = 0;
     for (int64_t row = s * width_; row < (s + 1) * width_; row++)
@@ -132,13 +149,15 @@ class Search {
     return pool_[0].log_probability;
   }
 
-  // Collects the hypotheses that end, and moves extensions that go on to the front, in their order.
+  // STEPS 3 and 4: collects the hypotheses that end, and moves extensions that go on to the front, in their order.
   void collect_ended(int64_t s) {
+    // STEP 3: a finished hypothesis takes one of the places of those that go on.
     const int64_t count = best_.count, room = options_.beams - found_[origin_[s]];
     for (int64_t i = 0; i < count && options_.shrinks; i++)
       if (i >= room) pool_[i].log_probability = -INFINITY;
-    // After a prefix, an end counts only if it is the best extension: the prefix adds to the length by which scores are
-    // divided, but not to the log-probability, so that an improbable end would look good.
+    // STEP 4: end tokens. After a prefix, one counts only if it is the best extension (CTranslate2): the prefix adds to
+    // the length by which scores are divided, but not to the log-probability, so that an improbable end would look
+    // good. Any other takes the place of an extension, and is dropped.
     const bool only_best = options_.follows_prefix && !step_;
     int64_t going = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -154,14 +173,16 @@ class Search {
     for (; going < count; going++) pool_[going].log_probability = -INFINITY;
   }
 
-  // Collects what may not become longer. Returns whether the sentence has hypotheses that go on.
+  // STEPS 5 and 6: collects what may not become longer. Returns whether the sentence goes on.
   bool goes_on(int64_t s) {
+    // STEP 5: the length limit, and loops.
     const int64_t n = origin_[s], length = step_ + 1;
     for (int64_t b = 0; b < options_.beams; b++) {
       if (!std::isfinite(pool_[b].log_probability) || (length < most_[n] && !is_loop(n, pool_[b]))) continue;
       collect(s, pool_[b], false);
       pool_[b].log_probability = -INFINITY;
     }
+    // STEP 6: whether what goes on can still change the result, and whether the caller wants it.
     double highest = -INFINITY;
     for (int64_t b = 0; b < options_.beams; b++) highest = std::max(highest, pool_[b].log_probability);
     if (highest == -INFINITY) return false;

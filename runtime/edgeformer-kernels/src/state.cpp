@@ -178,7 +178,7 @@ bool select(State* state, const int64_t* rows, int64_t count) {
   return true;
 }
 
-bool restrict(State* state, const int64_t* listed, int64_t count, const uint8_t* usable) {
+bool set_shortlist(State* state, const int64_t* listed, int64_t count, const uint8_t* usable) {
   state->is_restricted = false;  // until what is listed is complete
   if (!pack(*state->model->kernels, &state->model->stored_projection, 1, listed, count, &state->listed)) return false;
   const int64_t stride = state->listed.panels() * kPanel;

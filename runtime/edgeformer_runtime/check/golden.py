@@ -20,6 +20,7 @@ from edgeformer_runtime.check.sizes import size_problems
 from edgeformer_runtime.contract import GOLDEN_FILE
 from edgeformer_runtime.engines import Engine
 from edgeformer_runtime.engines.base import chosen_engine
+from edgeformer_runtime.engines.onnx import OnnxSession
 from edgeformer_runtime.errors import BundleError, ModelError
 from edgeformer_runtime.limits import (
     MAX_BEAM_SIZE,
@@ -70,47 +71,6 @@ class Golden(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     """Examples whose output on the kernels is the same with the bundle's shortlist, if it has one."""
 
 
-class GoldenDifference(msgspec.Struct, kw_only=True, frozen=True):
-    """An example whose output differs from the record."""
-
-    example: int
-    """Number of the example, from 1."""
-    text: str
-    beam_size: int
-    """Hypotheses kept per sentence."""
-    token: int | None
-    """Position of the first differing token, from 1; ``None`` if only the score differs."""
-    expected_id: int | None
-    """Id of the expected token; ``None`` if the output should have ended."""
-    expected_piece: str
-    """Vocabulary entry of the expected token, or empty."""
-    found_id: int | None
-    """Id of the actual token; ``None`` if the output had ended."""
-    found_piece: str
-    """Vocabulary entry of the actual token, or empty."""
-    expected_output: str
-    found_output: str
-    expected_score: float
-    found_score: float
-
-    def __str__(self) -> str:
-        where = f"example {self.example} (beam {self.beam_size})"
-        score = f"{self.found_score:.6f} instead of {self.expected_score:.6f}"
-        text, found_output, expected_output = (
-            shortened(repr(value)) for value in (self.text, self.found_output, self.expected_output)
-        )
-        if self.token is None:
-            return f"{where} has score {score}: {text}"
-        expected, found = (
-            "the end" if token is None else f"{token} {piece!r}"
-            for token, piece in ((self.expected_id, self.expected_piece), (self.found_id, self.found_piece))
-        )
-        return (
-            f"{where}, token {self.token} differs: expected {expected}, got {found}; {text} gave "
-            f"{found_output} instead of {expected_output}, with score {score}"
-        )
-
-
 class GoldenResult(msgspec.Struct, kw_only=True, frozen=True):
     """Result of running the golden examples."""
 
@@ -126,8 +86,6 @@ class GoldenResult(msgspec.Struct, kw_only=True, frozen=True):
     """Largest score difference allowed."""
     min_margin: float
     """Smallest :attr:`GoldenCase.margin` of all examples."""
-    differences: tuple[GoldenDifference, ...]
-    """Every example whose output differs from the record."""
     engines: tuple[Engine, ...]
     """The engines that ran the examples."""
     problems: tuple[str, ...]
@@ -176,11 +134,15 @@ def score_tolerance(manifest: Manifest) -> float:
 def check_golden(translator: Translator) -> GoldenResult:
     """Run the golden examples and compare them with the record.
 
-    Tokens must match, and scores must be within :func:`score_tolerance`.
+    Tokens must match, and scores must be within :func:`score_tolerance`. ONNX Runtime runs the examples first, then the
+    kernels, where they can be used.
 
     Raises:
         BundleError: the golden file cannot be parsed, contains no examples, or contradicts the manifest.
     """
+    if translator.session.engine == "kernels":
+        with Translator.open(translator.bundle, engine="onnxruntime") as opened:
+            return check_golden(opened)
     golden = read_golden(translator.bundle)
     with reading(translator.bundle.path / GOLDEN_FILE):
         return _compared(translator, golden)
@@ -188,28 +150,25 @@ def check_golden(translator: Translator) -> GoldenResult:
 
 def _compared(translator: Translator, golden: Golden) -> GoldenResult:
     tolerance = score_tolerance(translator.bundle.manifest)
-    problems = [*_tokenizer_problems(translator, golden.cases), *size_problems(translator.session.onnxruntime)]
     session, outcome = translator.session, _GoldenRun()
+    assert isinstance(session, OnnxSession)
+    problems = [*_tokenizer_problems(translator, golden.cases), *size_problems(session)]
     _run_cases(translator, golden.cases, 1, tolerance, outcome)
-    engines: list[Engine] = [session.engine]
-    if golden.listed and session.engine == "kernels":
-        with Translator.open(translator.bundle, engine="kernels") as restricted:
-            _run_cases(restricted, golden.listed, 1 + len(golden.cases), tolerance, outcome)
-    problems += [*outcome.problems, *map(str, outcome.differences)]
-    if not problems and (other := chosen_engine(translator.bundle, "auto", session.device)) not in engines:
-        engines.append(other)
+    engines: list[Engine] = ["onnxruntime"]
+    problems += outcome.problems
+    if not problems and chosen_engine(translator.bundle, "auto", session.device) == "kernels":
+        engines.append("kernels")
         problems += kernel_problems(translator, golden)
     if translator.bundle.has_attention and not problems:
         problems += _attention_problems(translator, golden.cases[0].text)
     cases = golden.cases + (golden.listed if "kernels" in engines else ())
     return GoldenResult(
         cases=len(cases),
-        failed=outcome.failed + len(outcome.differences),
+        failed=outcome.failed,
         empty=sum(not case.ids for case in cases),
         max_score_difference=outcome.largest,
         score_tolerance=tolerance,
         min_margin=min(case.margin for case in golden.cases),
-        differences=tuple(outcome.differences),
         engines=tuple(engines),
         problems=tuple(problems),
     )
@@ -242,7 +201,7 @@ def kernel_problems(translator: Translator, golden: Golden) -> list[str]:
                         f"{equal:.0%} of the log-probabilities are those of ONNX Runtime, less than the "
                         f"{_MIN_EQUAL:.0%} that rounding leaves"
                     )
-    return [f"on the kernels, {problem}" for problem in (*problems, *outcome.problems, *outcome.differences)]
+    return [f"on the kernels, {problem}" for problem in (*problems, *outcome.problems)]
 
 
 def _token_scores(session: StepSession, pairs: Sequence[Pair]) -> NDArray[np.float64]:
@@ -254,10 +213,10 @@ def _token_scores(session: StepSession, pairs: Sequence[Pair]) -> NDArray[np.flo
 class _GoldenRun:
     """Results of the examples that were run so far."""
 
-    differences: list[GoldenDifference] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    """One sentence per example whose output differs from the record, or beam size that could not be run."""
     failed: int = 0
-    """Number of examples that could not be run."""
+    """Number of these examples."""
     largest: float = 0.0
     """Largest score difference of an example whose tokens match."""
 
@@ -279,7 +238,8 @@ def _run_cases(
             if best.ids == case.ids:
                 outcome.largest = max(outcome.largest, difference)
             if best.ids != case.ids or not difference <= tolerance:
-                outcome.differences.append(_difference(translator, number, case, best))
+                outcome.problems.append(_difference(translator, number, case, best))
+                outcome.failed += 1
 
 
 def _decoded(translator: Translator, cases: Sequence[GoldenCase], beam_size: int) -> list[Hypothesis]:
@@ -289,28 +249,21 @@ def _decoded(translator: Translator, cases: Sequence[GoldenCase], beam_size: int
     return [best for best, *_ in outputs]
 
 
-def _difference(translator: Translator, number: int, case: GoldenCase, best: Hypothesis) -> GoldenDifference:
-    position = None if best.ids == case.ids else first_difference(best.ids, case.ids)
-    tokenizer = translator.target_tokenizer
-
-    def token(ids: tuple[int, ...]) -> tuple[int | None, str]:
-        token_id = None if position is None or position >= len(ids) else ids[position]
-        return token_id, "" if token_id is None else " ".join(tokenizer.tokens([token_id]))
-
-    (expected_id, expected_piece), (found_id, found_piece) = token(case.ids), token(best.ids)
-    return GoldenDifference(
-        example=number,
-        text=case.text,
-        beam_size=case.beam_size,
-        token=None if position is None else position + 1,
-        expected_id=expected_id,
-        expected_piece=expected_piece,
-        found_id=found_id,
-        found_piece=found_piece,
-        expected_output=case.output,
-        found_output=tokenizer.decode(best.ids),
-        expected_score=case.score,
-        found_score=best.score or 0.0,
+def _difference(translator: Translator, number: int, case: GoldenCase, best: Hypothesis) -> str:
+    """Say where the output of an example differs from the record, or that only its score does."""
+    example, tokenizer = f"example {number} (beam {case.beam_size})", translator.target_tokenizer
+    score = f"{best.score or 0.0:.6f} instead of {case.score:.6f}"
+    if best.ids == case.ids:
+        return f"{example} has score {score}: {shortened(repr(case.text))}"
+    position = first_difference(best.ids, case.ids)
+    expected, found = (
+        f"{ids[position]} {tokenizer.tokens([ids[position]])[0]!r}" if position < len(ids) else "the end"
+        for ids in (case.ids, best.ids)
+    )
+    text, output, record = (shortened(repr(text)) for text in (case.text, tokenizer.decode(best.ids), case.output))
+    return (
+        f"{example}, token {position + 1} differs: expected {expected}, got {found}; {text} gave {output} instead of "
+        f"{record}, with score {score}"
     )
 
 

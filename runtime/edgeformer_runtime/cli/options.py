@@ -120,16 +120,6 @@ class BundlePath(click.Path):
 
 
 bundle = click.argument("bundle", type=BundlePath())
-data_folder = click.option(
-    "--data", "data_dir", type=click.Path(path_type=Path), help="Folder to look for the corpus files in."
-)
-overrides = click.option(
-    "--set",
-    "overrides",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Override a key of the recipe, such as train.max_steps=500 or data.max_words=50; may be repeated.",
-)
 beam = decode_option("beam_size")
 length_penalty = decode_option("length_penalty")
 batch_tokens = decode_option("max_batch_tokens")

@@ -95,7 +95,7 @@ def _check(
     opened = open_bundle(bundle, trusted_keys=trusted_keys or None)
     translator = Translator.open(opened, **engine, shortlist=False, engine="onnxruntime")
     if opened.has_attention:
-        translator.session.onnxruntime.open_attention()  # which is otherwise opened on use
+        translator.session.open_attention()  # which is otherwise opened on use
     machine = this_machine(translator.session.device)
     with stages({"golden": "Running golden examples", "compare": "Comparing with torch"}, quiet=quiet) as progress:
         progress("golden", 0.0)

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
-from msgspec.structs import replace as replace_field
 
 from edgeformer_runtime import contract
-from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.bundle.open import Bundle, open_bundle
 from edgeformer_runtime.contract import StateTensor
 from edgeformer_runtime.engines import ENGINES, Engine
 from edgeformer_runtime.errors import BundleError, DeviceError, OptionError
-from edgeformer_runtime.search.best_tokens import best_tokens
-from edgeformer_runtime.search.session import AttentiveSession, BestTokens, DecoderState, IntArray
-
-if TYPE_CHECKING:
-    from edgeformer_runtime.engines.onnx import OnnxSession
+from edgeformer_runtime.search.session import StepSession
 
 
-class BundleSession(ABC):
-    """A bundle on some engine, as the decode loop's :class:`~edgeformer_runtime.search.session.StepSession`.
-    Thread-safe. Pickled, it is the path of the bundle with its manifest, which unpickling opens again.
+class BundleSession(StepSession):
+    """A bundle on some engine. Thread-safe.
+
+    Pickled, it is the path of the bundle with its manifest, which unpickling opens again.
 
     Args:
         bundle: a checked bundle.
@@ -42,72 +37,9 @@ class BundleSession(ABC):
 
     def __init__(self, bundle: Bundle, device: str, threads: int) -> None:
         self.bundle, self.device, self.threads = bundle, device, threads
-        self._special = bundle.manifest.special
-
-    @property
-    def special(self) -> SpecialTokens:
-        """Ids of the special tokens, and what every target begins with."""
-        return self._special
-
-    def with_prefix(self, prefix: tuple[int, ...]) -> Self:
-        """Return a session that shares the model; see
-        :meth:`~edgeformer_runtime.search.session.StepSession.with_prefix`."""
-        session = object.__new__(type(self))
-        vars(session).update(vars(self), _special=replace_field(self._special, prefix=prefix))
-        return session
-
-    @property
-    def max_source_length(self) -> int:
-        """Maximum number of source tokens, end token included."""
-        return self.bundle.manifest.max_source_length
-
-    @property
-    def max_target_length(self) -> int:
-        """Maximum number of steps; see
-        :attr:`~edgeformer_runtime.search.session.StepSession.max_target_length`."""
-        return self.bundle.manifest.max_target_length
-
-    @property
-    def row_multiple(self) -> int:
-        """Rows that are computed together; see
-        :attr:`~edgeformer_runtime.search.session.StepSession.row_multiple`."""
-        return 1
-
-    @property
-    def best_tokens(self) -> BestTokens:
-        """Finds the most probable extensions in one search; see
-        :attr:`~edgeformer_runtime.search.session.StepSession.best_tokens`."""
-        return best_tokens
-
-    @abstractmethod
-    def start(self, source: IntArray, source_length: IntArray) -> DecoderState:
-        """Run the encoder; see :meth:`~edgeformer_runtime.search.session.StepSession.start`.
-
-        Raises:
-            ModelError: the engine fails.
-            SessionError: the session is closed, or was opened before a fork that the engine does not survive.
-        """
-
-    @abstractmethod
-    def open_attention(self) -> AttentiveSession:
-        """Return a session of the same model whose states return attention weights; what they need is opened now.
-
-        Raises:
-            BundleError: the model has no attention weights.
-            ModelError: the engine refuses the graph.
-            SessionError: the session is closed.
-        """
-
-    @property
-    @abstractmethod
-    def onnxruntime(self) -> OnnxSession:
-        """The same model in ONNX Runtime, which is opened if it is not open yet: for what other engines cannot do.
-
-        Raises:
-            BundleError: onnxruntime refuses a graph.
-            DeviceError: onnxruntime is not installed.
-            SessionError: the session is closed.
-        """
+        self.special = bundle.manifest.special
+        self.max_source_length = bundle.manifest.max_source_length
+        self.max_target_length = bundle.manifest.max_target_length
 
     @abstractmethod
     def close(self) -> None:
@@ -115,7 +47,7 @@ class BundleSession(ABC):
 
     def batch_bytes(self, sentences: int, rows: int, source_length: int, length: int) -> int:
         """Estimate the memory of a batch; see
-        :meth:`~edgeformer_runtime.search.session.SizedSession.batch_bytes`."""
+        :meth:`~edgeformer_runtime.search.session.StepSession.batch_bytes`."""
         sizes = {
             contract.SENTENCES: sentences,
             contract.ROWS: rows,
@@ -130,7 +62,7 @@ class BundleSession(ABC):
 
     def __reduce__(self) -> tuple[Callable[..., BundleSession], tuple[object, ...]]:
         bundle = replace(self.bundle, path=self.bundle.path.absolute())
-        settings = self.engine, self.device, self.threads, self.uses_shortlist, self._special.prefix
+        settings = self.engine, self.device, self.threads, self.uses_shortlist, self.special.prefix
         return _reopened, (bundle, *settings)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from threading import Lock
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import edgeformer_kernels
@@ -20,11 +19,10 @@ from edgeformer_runtime.errors import BundleError, ConfigError, ModelError, Sess
 from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.search.requests import Request
 from edgeformer_runtime.search.search import Done, Hypothesis
-from edgeformer_runtime.search.session import FloatArray, IntArray
+from edgeformer_runtime.search.session import DecoderState, FloatArray, IntArray
 from edgeformer_runtime.search.shortlist import bundle_shortlist
 
 if TYPE_CHECKING:
-    from edgeformer_runtime.engines.onnx import OnnxSession
     from edgeformer_runtime.search.loop import Counters
 
 
@@ -37,15 +35,19 @@ def _reported(what: str) -> Iterator[None]:
         raise ModelError(f"The kernels cannot {what}: {str(error) or 'there is not enough memory'}.") from None
 
 
-class KernelState:
-    """The state of one batch; see :class:`~edgeformer_runtime.search.session.ListedState` and
-    :class:`~edgeformer_runtime.search.session.AttentiveState`."""
+class KernelState(DecoderState):
+    """The state of one batch on the kernels.
+
+    Args:
+        batch: the encoded sentences.
+        vocab_size: V.
+        listed: tokens that the batch is restricted to, ``(C,)``; ``None`` for the whole vocabulary.
+    """
 
     @_reported("make room for logits")
     def __init__(self, batch: edgeformer_kernels.Batch, vocab_size: int, listed: IntArray | None) -> None:
-        self._batch, self.vocab_size, self.listed = batch, vocab_size, listed
-        width = vocab_size if listed is None else len(listed)
-        self._logits: FloatArray = np.empty((batch.rows, width), np.float32)
+        self._batch, self._vocab_size, self._listed = batch, vocab_size, listed
+        self._logits: FloatArray = np.empty((batch.rows, vocab_size if listed is None else len(listed)), np.float32)
 
     @property
     def nbytes(self) -> int:
@@ -57,12 +59,16 @@ class KernelState:
         """Advance every row; see :meth:`~edgeformer_runtime.search.session.DecoderState.step`."""
         logits = self._logits[: self._batch.rows]
         self._batch.step(np.ascontiguousarray(token), logits)
-        return logits
+        if self._listed is None:
+            return logits
+        whole: FloatArray = np.full((len(logits), self._vocab_size), -np.inf, np.float32)
+        whole[:, self._listed] = logits
+        return whole
 
     @_reported("make a step")
     def attend(self, token: IntArray) -> FloatArray:
         """Advance every row and return attention weights; see
-        :meth:`~edgeformer_runtime.search.session.AttentiveState.attend`."""
+        :meth:`~edgeformer_runtime.search.session.DecoderState.attend`."""
         weights: FloatArray = np.empty((self._batch.rows, self._batch.longest), np.float32)
         self._batch.attend(np.ascontiguousarray(token), weights)
         return weights
@@ -78,11 +84,9 @@ class KernelState:
 
 @dataclass
 class _ModelHandle:
-    """State of one model, shared by all its sessions."""
+    """A model, which all its sessions share; ``None`` once it is closed."""
 
     model: edgeformer_kernels.Model | None
-    onnx: OnnxSession | None = None
-    lock: Lock = field(default_factory=Lock)
 
 
 class KernelSession(BundleSession):
@@ -130,7 +134,7 @@ class KernelSession(BundleSession):
         return KernelState(self._batch(_sources(source, source_length)), self.bundle.manifest.target_vocab_size, None)
 
     def start_search(self, source: IntArray, source_length: IntArray) -> KernelState:
-        """See :meth:`~edgeformer_runtime.search.session.SearchSession.start_search`."""
+        """See :meth:`~edgeformer_runtime.search.session.StepSession.start_search`."""
         sources = _sources(source, source_length)
         batch = self._batch(sources)
         return KernelState(batch, self.bundle.manifest.target_vocab_size, self._restricted(batch, sources))
@@ -139,7 +143,7 @@ class KernelSession(BundleSession):
         self, requests: Sequence[Request], options: DecodeOptions, counters: Counters, done: Done | None
     ) -> list[list[Hypothesis]] | None:
         """Search as the decode loop does, to the end; see
-        :meth:`~edgeformer_runtime.search.session.WholeSearchSession.search`."""
+        :meth:`~edgeformer_runtime.search.session.StepSession.search`."""
         if not _is_plain(options):
             return None
         started = time.perf_counter()
@@ -205,35 +209,19 @@ class KernelSession(BundleSession):
 
     def batch_bytes(self, sentences: int, rows: int, source_length: int, length: int) -> int:
         """The size that the kernels report for the plan, and logits before and after they are processed; see
-        :meth:`~edgeformer_runtime.search.session.SizedSession.batch_bytes`."""
+        :meth:`~edgeformer_runtime.search.session.StepSession.batch_bytes`."""
         found = self._opened().batch_bytes(sentences, rows, source_length, length)
         logits = 2 * rows * self.bundle.manifest.target_vocab_size * np.dtype(np.float32).itemsize
         return int(min(found, 2.0**62)) + logits
 
     def open_attention(self) -> Self:
-        """The kernels return attention weights without further ado; see
-        :meth:`~edgeformer_runtime.engines.base.BundleSession.open_attention`."""
+        """Return this session, whose states return attention weights as they are."""
         self._opened()
         return self
 
-    @property
-    def onnxruntime(self) -> OnnxSession:
-        """The same model in ONNX Runtime; see :attr:`~edgeformer_runtime.engines.base.BundleSession.onnxruntime`."""
-        from edgeformer_runtime.engines.onnx import OnnxSession
-
-        shared = self._shared
-        with shared.lock:
-            self._opened()
-            if shared.onnx is None:
-                shared.onnx = OnnxSession(self.bundle)
-            return shared.onnx.with_prefix(self._special.prefix)
-
     def close(self) -> None:
         """Free the model, once no batch uses it."""
-        with self._shared.lock:
-            self._shared.model = None
-            if self._shared.onnx is not None:
-                self._shared.onnx.close()
+        self._shared.model = None
 
     def _opened(self) -> edgeformer_kernels.Model:
         if (model := self._shared.model) is None:

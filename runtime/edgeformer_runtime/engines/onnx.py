@@ -107,6 +107,7 @@ class OnnxSession(BundleSession):
         _check_version()
         threads = threads or useful_threads(bundle.nbytes, available_cpus())
         super().__init__(bundle, device, threads)
+        self.row_multiple = max(PRECISIONS[name].row_multiple for name in bundle.manifest.precision.values())
         self._options = options = self._session_options(threads)
         self._process = os.getpid()
         # Open the larger graph first: while loading it, the engine holds three copies of the output projection.
@@ -120,12 +121,6 @@ class OnnxSession(BundleSession):
             rows = DeviceRows(dtypes, device, options, [(PROVIDERS[device], SETTINGS[device])])
             self.make_tensors = partial(DeviceTensors, rows=rows)
         self._best_tokens = BestTokensGraphs(options)
-
-    @property
-    def row_multiple(self) -> int:
-        """2 for weights quantized in blocks, whose kernels compute two rows at a time; otherwise 1. See
-        :attr:`~edgeformer_runtime.search.session.StepSession.row_multiple`."""
-        return max(PRECISIONS[name].row_multiple for name in self._manifest.precision.values())
 
     @property
     def best_tokens(self) -> OnnxBestTokens:
@@ -162,11 +157,6 @@ class OnnxSession(BundleSession):
                 sentences=len(source),
                 max_length=self.max_target_length,
             )
-
-    @property
-    def onnxruntime(self) -> OnnxSession:
-        """This session."""
-        return self
 
     def open_attention(self) -> Self:
         """Open the attention graph now instead of when a state first needs it.

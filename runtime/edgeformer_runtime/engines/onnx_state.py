@@ -32,11 +32,11 @@ from numpy.typing import NDArray
 from edgeformer_runtime import contract
 from edgeformer_runtime.engines.onnx_graphs import Binding, EngineErrors, StepGraph
 from edgeformer_runtime.engines.state_tensors import StateTensors
-from edgeformer_runtime.search.session import FloatArray, IntArray
+from edgeformer_runtime.search.session import DecoderState, FloatArray, IntArray
 
 
-class OnnxState:
-    """The state of one batch; see :class:`~edgeformer_runtime.search.session.AttentiveState`.
+class OnnxState(DecoderState):
+    """The state of one batch in ONNX Runtime.
 
     Args:
         tensors: the state's tensors.
@@ -91,7 +91,7 @@ class OnnxState:
 
     def attend(self, token: IntArray) -> FloatArray:
         """Advance every row by one token, in place, and return attention weights; see
-        :meth:`~edgeformer_runtime.search.session.AttentiveState.attend`.
+        :meth:`~edgeformer_runtime.search.session.DecoderState.attend`.
 
         Raises:
             BundleError: the model has no attention weights.
@@ -115,7 +115,7 @@ class OnnxState:
             self._bindings.clear()
 
     def bound(self, steps: int) -> None:
-        """Make room for ``steps`` steps rather than all that the model can make; called before the first one."""
+        """Make room for ``steps`` steps; see :meth:`~edgeformer_runtime.search.session.DecoderState.bound`."""
         self._tensors.bound(steps)
         self._rebuild()
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeformer_runtime.search.session import FloatArray, IntArray
+if TYPE_CHECKING:
+    from edgeformer_runtime.search.session import FloatArray, IntArray
 
 CHUNK_COST = 80
 """Time to compute the maximum of one more chunk, relative to the time to scan one value of a chunk."""

@@ -13,15 +13,7 @@ from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.limits import GIB, MAX_DECODING_BYTES
 from edgeformer_runtime.search.requests import pad, single_row_batches
-from edgeformer_runtime.search.session import (
-    AttentiveState,
-    DecoderState,
-    FloatArray,
-    IntArray,
-    SizedSession,
-    StepSession,
-    bound_steps,
-)
+from edgeformer_runtime.search.session import DecoderState, FloatArray, IntArray, StepSession
 
 Pair = tuple[Sequence[int], Sequence[int]]
 """Source ids, end token included, and target ids without what every target begins with."""
@@ -55,7 +47,7 @@ def check_size(session: StepSession, batch: ForcedBatch) -> None:
         OptionError: it may need more than :data:`~edgeformer_runtime.limits.MAX_DECODING_BYTES`.
     """
     (count, source), steps = batch.source.shape, batch.target.shape[1]
-    if isinstance(session, SizedSession) and session.batch_bytes(count, count, source, steps) > MAX_DECODING_BYTES:
+    if session.batch_bytes(count, count, source, steps) > MAX_DECODING_BYTES:
         raise OptionError(
             f"{count} sentences of {source} source and {steps} target tokens may need more memory at a time than the "
             f"limit of {MAX_DECODING_BYTES // GIB} GiB; shorten them, or reduce `max_batch_tokens`."
@@ -77,12 +69,12 @@ def forced_steps(state: DecoderState, target: IntArray) -> Iterator[FloatArray]:
     Yields:
         Logits after each token, ``(R, V)``, float32; the next step overwrites them.
     """
-    bound_steps(state, target.shape[1])
+    state.bound(target.shape[1])
     for token in columns(target):
         yield state.step(token)
 
 
-def forced_attention(state: AttentiveState, target: IntArray) -> FloatArray:
+def forced_attention(state: DecoderState, target: IntArray) -> FloatArray:
     """Feed targets ``(R, T)`` token by token and collect the attention of each step.
 
     Args:
@@ -95,7 +87,7 @@ def forced_attention(state: AttentiveState, target: IntArray) -> FloatArray:
     Raises:
         BundleError: the model has no attention weights.
     """
-    bound_steps(state, target.shape[1])
+    state.bound(target.shape[1])
     return np.stack([state.attend(token) for token in columns(target)], axis=1)
 
 

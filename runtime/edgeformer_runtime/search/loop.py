@@ -7,31 +7,18 @@ from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import cast
+from functools import partial
 
 import numpy as np
-from msgspec.structs import replace as replace_field
 
-from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.limits import GIB, MAX_DECODING_BYTES, MAX_WORKERS
 from edgeformer_runtime.search.alternatives import decode_alternatives
 from edgeformer_runtime.search.options import DecodeOptions, check_count
-from edgeformer_runtime.search.processors import build_processors, spread
+from edgeformer_runtime.search.processors import build_processors
 from edgeformer_runtime.search.requests import Request, Stop, make_requests, pad, request_batches
 from edgeformer_runtime.search.search import BeamSearch, Done, GreedySearch, Hypothesis, Search
-from edgeformer_runtime.search.session import (
-    DecoderState,
-    FloatArray,
-    IntArray,
-    ListedState,
-    SearchSession,
-    SizedSession,
-    StepSession,
-    WholeSearchSession,
-    bound_steps,
-)
+from edgeformer_runtime.search.session import FloatArray, IntArray, StepSession
 
 
 @dataclass
@@ -145,8 +132,6 @@ def _decode_requests(
     """Decode requests in batches, several at a time; by the engine alone, if it can search by itself."""
     batches, workers = _fitting(session, requests, list(request_batches(session, requests, options)), options, workers)
 
-    searches = cast(WholeSearchSession, session).search if _has(type(session), WholeSearchSession) else None
-
     def decoded(batch: list[int]) -> tuple[dict[int, list[Hypothesis]], Counters]:
         spent = Counters()
         if given_up := _stopped(requests, batch):
@@ -155,7 +140,7 @@ def _decode_requests(
             return {}, spent
         told = None if done is None else lambda index, found: done(batch[index], found)
         chosen = [requests[index] for index in batch]
-        found = searches(chosen, options, spent, told) if searches else None
+        found = session.search(chosen, options, spent, told)
         if found is None:
             found = _decode_batch(session, chosen, options, spent, told)
         return dict(zip(batch, found, strict=True)), spent
@@ -185,9 +170,6 @@ def _fitting(
     Raises:
         OptionError: a sentence alone needs more than :data:`~edgeformer_runtime.limits.MAX_DECODING_BYTES`.
     """
-    if not _has(type(session), SizedSession):
-        return batches, min(workers, len(batches))
-    sized = cast(SizedSession, session)
     multiple = session.row_multiple if options.beam_size > 1 else 1
     beams = -(-options.beam_size // multiple) * multiple
 
@@ -196,7 +178,7 @@ def _fitting(
         batch = batches.pop()
         longest = len(requests[batch[0]].source)  # each begins with its longest sentence
         steps = _most_steps(session, [requests[index] for index in batch])
-        needed = sized.batch_bytes(len(batch), len(batch) * beams, longest, steps)
+        needed = session.batch_bytes(len(batch), len(batch) * beams, longest, steps)
         if needed <= MAX_DECODING_BYTES:
             fitting.append(batch)
             largest = max(largest, needed)
@@ -246,9 +228,10 @@ def search_steps(
     """
     clock = time.perf_counter
     begin = clock()
-    state, listing, special = _start(session, requests)
-    processors = build_processors(options, special)
-    search = _search(session, requests, options, special)
+    state = session.start_search(*pad([request.source for request in requests], session.special.pad))
+    state.bound(_most_steps(session, requests))
+    processors = build_processors(options, session.special)
+    search = _search(session, requests, options)
     if len(search.token) > len(requests):  # the search starts with several rows per sentence
         state.select(np.arange(len(requests)).repeat(len(search.token) // len(requests)), None)
     counters.encoder_seconds += clock() - begin
@@ -270,12 +253,10 @@ def search_steps(
         step(token)
     is_first, may_stop = True, any(request.stop is not None for request in requests)
     while not search.is_finished:
-        logits, listed = step(search.token), None if listing is None else listing.listed
-        if listing is not None and listed is not None and processors:
-            logits, listed = spread(logits, listed, listing.vocab_size), None
+        logits = step(search.token)
         for process in processors:
-            process(search, logits)
-        advance = search.advance(logits, listed)
+            process(search.history, logits)
+        advance = search.advance(logits)
         if is_first:
             counters.first_token_seconds += clock() - begin
             is_first = False
@@ -290,38 +271,12 @@ def search_steps(
     counters.batch_seconds += clock() - begin
 
 
-def _search(
-    session: StepSession, requests: Sequence[Request], options: DecodeOptions, special: SpecialTokens
-) -> Search:
+def _search(session: StepSession, requests: Sequence[Request], options: DecodeOptions) -> Search:
     if options.beam_size == 1:
-        return GreedySearch(requests, options, special)
-    best, multiple = session.best_tokens, session.row_multiple
-    return BeamSearch(requests, options, special, best, row_multiple=multiple)
-
-
-def _start(session: StepSession, requests: Sequence[Request]) -> tuple[DecoderState, ListedState | None, SpecialTokens]:
-    """Run the encoder.
-
-    Returns:
-        The state; the same state if its logits are of listed tokens, which exclude those never generated; and the
-        special tokens that the search has to take care of.
-    """
-    special = session.special
-    sources, steps = pad([request.source for request in requests], special.pad), _most_steps(session, requests)
-    listing = cast(SearchSession, session).start_search(*sources) if _has(type(session), SearchSession) else None
-    state = session.start(*sources) if listing is None else listing
-    bound_steps(state, steps)
-    if listing is None or listing.listed is None:
-        return state, None, special
-    return listing, listing, replace_field(special, suppress=(), forbid=())
+        return GreedySearch(requests, options, session.special)
+    return BeamSearch(requests, options, session.special, session.best_tokens, row_multiple=session.row_multiple)
 
 
 def _most_steps(session: StepSession, requests: Sequence[Request]) -> int:
     """Number of steps of a search whose outputs are as long as allowed, those of what they begin with included."""
     return len(session.special.prefix) + max(request.limit for request in requests)
-
-
-@cache
-def _has(session: type, protocol: type) -> bool:
-    """Whether a type has the methods of a protocol; checked once, since checks of protocols are slow."""
-    return issubclass(session, protocol)

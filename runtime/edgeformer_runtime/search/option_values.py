@@ -5,19 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from edgeformer_runtime.limits import MAX_OPTION
 
 SMALLEST = math.ulp(0.0)
 """The smallest positive number."""
-
-
-class Values(Protocol):
-    """The values that an option may have."""
-
-    def problem(self, value: Any) -> str | None:
-        """Say what a value must be instead, as in "must be at least 1"; ``None`` if it is valid."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +21,7 @@ class Whole:
     most: int = MAX_OPTION
 
     def problem(self, value: Any) -> str | None:
-        """See :class:`Values`."""
+        """See :data:`Values`."""
         if not isinstance(value, int) or isinstance(value, bool):
             return "must be a whole number"
         if value < self.least:
@@ -46,7 +39,7 @@ class Real:
     most: float
 
     def problem(self, value: Any) -> str | None:
-        """See :class:`Values`."""
+        """See :data:`Values`."""
         if not isinstance(value, int | float) or isinstance(value, bool):
             return "must be a number"
         return None if self.least <= value <= self.most else f"must be {self.words}"
@@ -57,7 +50,7 @@ class Flag:
     """``True`` and ``False``."""
 
     def problem(self, value: Any) -> str | None:
-        """See :class:`Values`."""
+        """See :data:`Values`."""
         return None if isinstance(value, bool) else "must be True or False"
 
 
@@ -68,12 +61,17 @@ class Ids:
     nested: bool = False
 
     def problem(self, value: Any) -> str | None:
-        """See :class:`Values`."""
+        """See :data:`Values`."""
         if not self.nested:
             return None if _is_ids(value) else "must be a list of token ids"
         if _is_list(value) and all(_is_ids(item) and len(item) for item in value):
             return None
         return "must be a list of lists of token ids, none of them empty"
+
+
+Values = Whole | Real | Flag | Ids
+"""The values that an option may have. ``problem`` says what a value must be instead, as in "must be at least 1"; it is
+``None`` if the value is valid."""
 
 
 def _is_list(value: object) -> bool:

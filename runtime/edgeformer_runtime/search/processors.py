@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, cast
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import numpy as np
 
@@ -11,29 +11,9 @@ from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.search.session import FloatArray, IntArray
 
-
-class Rows(Protocol):
-    """The live rows of a search."""
-
-    @property
-    def history(self) -> IntArray:
-        """Tokens of each row so far, without the start token, ``(R, T)``."""
-
-    @property
-    def sentence(self) -> IntArray:
-        """Index of each row's sentence in the batch, ``(R,)``."""
-
-
-class LogitsProcessor(Protocol):
-    """Changes logits before the search reads them."""
-
-    def __call__(self, rows: Rows, logits: FloatArray) -> None:
-        """Change logits in place.
-
-        Args:
-            rows: what has been generated so far.
-            logits: logits of the next token, ``(R, V)``, float32.
-        """
+LogitsProcessor = Callable[[IntArray, FloatArray], None]
+"""Changes the logits of the next token in place, ``(R, V)``, float32, given the tokens of each live row so far,
+``(R, T)``, without those that every target begins with."""
 
 
 class Suppress:
@@ -42,8 +22,8 @@ class Suppress:
     def __init__(self, tokens: Sequence[int]) -> None:
         self.tokens = sorted(set(tokens))
 
-    def __call__(self, rows: Rows, logits: FloatArray) -> None:
-        """See :class:`LogitsProcessor`."""
+    def __call__(self, history: IntArray, logits: FloatArray) -> None:
+        """See :data:`LogitsProcessor`."""
         for token in self.tokens:
             logits[:, token] = -np.inf
 
@@ -54,12 +34,12 @@ class SuppressSequences:
     def __init__(self, sequences: Sequence[Sequence[int]]) -> None:
         self.sequences = sequences
 
-    def __call__(self, rows: Rows, logits: FloatArray) -> None:
-        """See :class:`LogitsProcessor`."""
-        length = rows.history.shape[1]
+    def __call__(self, history: IntArray, logits: FloatArray) -> None:
+        """See :data:`LogitsProcessor`."""
+        length = history.shape[1]
         for *begin, last in self.sequences:
             if len(begin) <= length:
-                matches = (rows.history[:, length - len(begin) :] == begin).all(axis=1)
+                matches = (history[:, length - len(begin) :] == begin).all(axis=1)
                 logits[matches, last] = -np.inf
 
 
@@ -69,9 +49,9 @@ class MinLength:
     def __init__(self, eos: int, min_length: int) -> None:
         self.eos, self.min_length = eos, min_length
 
-    def __call__(self, rows: Rows, logits: FloatArray) -> None:
-        """See :class:`LogitsProcessor`."""
-        if rows.history.shape[1] < self.min_length:
+    def __call__(self, history: IntArray, logits: FloatArray) -> None:
+        """See :data:`LogitsProcessor`."""
+        if history.shape[1] < self.min_length:
             logits[:, self.eos] = -np.inf
 
 
@@ -81,10 +61,10 @@ class RepetitionPenalty:
     def __init__(self, penalty: float) -> None:
         self.penalty = penalty
 
-    def __call__(self, rows: Rows, logits: FloatArray) -> None:
-        """See :class:`LogitsProcessor`."""
-        seen = np.take_along_axis(logits, rows.history, axis=1)
-        np.put_along_axis(logits, rows.history, np.where(seen > 0, seen / self.penalty, seen * self.penalty), axis=1)
+    def __call__(self, history: IntArray, logits: FloatArray) -> None:
+        """See :data:`LogitsProcessor`."""
+        seen = np.take_along_axis(logits, history, axis=1)
+        np.put_along_axis(logits, history, np.where(seen > 0, seen / self.penalty, seen * self.penalty), axis=1)
 
 
 class NoRepeatNgram:
@@ -93,9 +73,8 @@ class NoRepeatNgram:
     def __init__(self, size: int) -> None:
         self.size = size
 
-    def __call__(self, rows: Rows, logits: FloatArray) -> None:
-        """See :class:`LogitsProcessor`."""
-        history = rows.history
+    def __call__(self, history: IntArray, logits: FloatArray) -> None:
+        """See :data:`LogitsProcessor`."""
         length = history.shape[1]
         if length < self.size:
             return
@@ -104,22 +83,6 @@ class NoRepeatNgram:
         prefix = history[:, None, length - self.size + 1 :]
         row, window = np.nonzero((ngrams[:, :, :-1] == prefix).all(axis=2))
         logits[row, ngrams[row, window, -1]] = -np.inf
-
-
-def spread(logits: FloatArray, listed: IntArray, vocab_size: int) -> FloatArray:
-    """Spread the logits of listed tokens over the whole vocabulary, with ``-inf`` for all others.
-
-    Args:
-        logits: ``(R, C)``.
-        listed: the tokens, ``(C,)``.
-        vocab_size: entries of the vocabulary (V).
-
-    Returns:
-        ``(R, V)``.
-    """
-    whole = np.full((len(logits), vocab_size), -np.inf, np.float32)
-    whole[:, listed] = logits
-    return whole
 
 
 def build_processors(options: DecodeOptions, special: SpecialTokens) -> list[LogitsProcessor]:

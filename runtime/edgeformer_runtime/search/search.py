@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,63 +66,8 @@ class Kept(NamedTuple):
     sentences: IntArray
 
 
-class Search(Protocol):
-    """Holds the live rows of one batch and collects its hypotheses."""
-
-    before: Sequence[IntArray]
-    """Tokens to feed before the search begins, ``(R,)`` each: what every target begins with and the prefix, without the
-    last of these tokens."""
-    token: IntArray
-    """Last token of each live row, ``(R,)``."""
-
-    @property
-    def history(self) -> IntArray:
-        """Tokens of each live row so far, without what every target begins with, ``(R, T)``; valid until the next
-        step."""
-
-    @property
-    def sentence(self) -> IntArray:
-        """Index of each live row's sentence in the batch, ``(R,)``."""
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether no sentence is left to extend."""
-
-    @property
-    def token_scores(self) -> NDArray[np.float64]:
-        """Log-probability of each token of the live rows, ``(R, T)``; zeros if token scores are not requested."""
-
-    def advance(self, logits: FloatArray, listed: IntArray | None = None) -> Advance:
-        """Extend the live rows by one token.
-
-        Args:
-            logits: ``(R, V)``, float32; may be overwritten. If tokens are listed, ``(R, C)``.
-            listed: the tokens that the logits are of, ``(C,)``; ``None`` for the whole vocabulary.
-
-        Raises:
-            ModelError: the best logit of a row is not finite.
-        """
-
-    def drop(self, sentences: Collection[int]) -> Kept:
-        """Give up sentences of the batch after a step; they have no hypotheses.
-
-        Args:
-            sentences: their indices in the batch; some of :attr:`sentence`.
-        """
-
-    def hypotheses(self, sentence: int) -> list[Hypothesis]:
-        """Return the hypotheses of a sentence that is finished, best first.
-
-        Args:
-            sentence: its index in the batch, which is not one of :attr:`sentence` any more.
-        """
-
-    def finish(self) -> list[list[Hypothesis]]:
-        """Return the hypotheses of every sentence, once the search is finished."""
-
-
-class _BatchSearch:
-    """What greedy and beam search have in common.
+class Search(ABC):
+    """Live rows of one batch and the hypotheses collected so far; the base of greedy and beam search.
 
     Args:
         requests: the N sentences; their prefixes have the same length.
@@ -144,7 +90,10 @@ class _BatchSearch:
         start = [np.full(len(requests) * width, token, dtype=np.int64) for token in special.start]
         columns: list[IntArray] = [*start, *np.ascontiguousarray(self.history.T)]
         self.before: Sequence[IntArray] = columns[:-1]
+        """Tokens to feed before the search begins, ``(R,)`` each: what every target begins with and the prefix, without
+        the last of these tokens."""
         self.token = columns[-1]
+        """Last token of each live row, ``(R,)``."""
         self._given_tokens = len(special.prefix)
         """Number of tokens that count in the length of every output but are not part of it."""
         self._given = np.array([request.log_probability or 0.0 for request in requests])
@@ -158,26 +107,42 @@ class _BatchSearch:
 
     @property
     def history(self) -> IntArray:
-        """See :class:`Search`."""
+        """Tokens of each live row so far, without what every target begins with, ``(R, T)``; valid until the next
+        step."""
         return self._tokens.values
 
     @property
     def sentence(self) -> IntArray:
-        """See :class:`Search`."""
+        """Index of each live row's sentence in the batch, ``(R,)``."""
         return self._origin.repeat(len(self.token) // max(1, len(self._origin)))
 
     @property
     def is_finished(self) -> bool:
-        """See :class:`Search`."""
+        """Whether no sentence is left to extend."""
         return not len(self._origin)
 
     @property
     def token_scores(self) -> NDArray[np.float64]:
-        """See :class:`Search`."""
+        """Log-probability of each token of the live rows, ``(R, T)``; zeros if token scores are not requested."""
         return np.zeros(self.history.shape) if self._trail is None else np.diff(self._trail.values, axis=1, prepend=0.0)
 
+    @abstractmethod
+    def advance(self, logits: FloatArray) -> Advance:
+        """Extend the live rows by one token.
+
+        Args:
+            logits: ``(R, V)``, float32; may be overwritten.
+
+        Raises:
+            ModelError: the best logit of a row is not finite.
+        """
+
     def drop(self, sentences: Collection[int]) -> Kept:
-        """See :class:`Search`."""
+        """Give up sentences of the batch after a step; they have no hypotheses.
+
+        Args:
+            sentences: their indices in the batch; some of :attr:`sentence`.
+        """
         for sentence in sentences:
             self._results[sentence] = []
         width = len(self.token) // max(1, len(self._origin))
@@ -186,12 +151,16 @@ class _BatchSearch:
         return Kept((alive[:, None] * width + np.arange(width)).ravel(), alive)
 
     def hypotheses(self, sentence: int) -> list[Hypothesis]:
-        """See :class:`Search`."""
+        """Return the hypotheses of a sentence that is finished, best first.
+
+        Args:
+            sentence: its index in the batch, which is not one of :attr:`sentence` any more.
+        """
         best = sorted(self._results[sentence], key=lambda hypothesis: hypothesis.score or 0.0, reverse=True)
         return best[: self._options.n_best]
 
     def finish(self) -> list[list[Hypothesis]]:
-        """See :class:`Search`."""
+        """Return the hypotheses of every sentence, once the search is finished."""
         return list(map(self.hypotheses, range(len(self._results))))
 
     def _stopped(self) -> NDArray[np.bool_] | None:
@@ -243,7 +212,7 @@ class _BatchSearch:
         self._results[self._origin[sentence]].append(hypothesis)
 
 
-class GreedySearch(_BatchSearch):
+class GreedySearch(Search):
     """Takes the most probable token at each step, or samples one; ties go to the lowest id.
 
     Args:
@@ -258,7 +227,7 @@ class GreedySearch(_BatchSearch):
         self._rows = np.arange(len(requests))
         self._sampler = Sampler(requests, options) if options.is_sampling else None
 
-    def advance(self, logits: FloatArray, listed: IntArray | None = None) -> Advance:
+    def advance(self, logits: FloatArray) -> Advance:
         """See :class:`Search`."""
         if self._forbidden:
             forbidden = logits[:, self._forbidden]  # a copy
@@ -275,8 +244,6 @@ class GreedySearch(_BatchSearch):
             if self._forbidden:
                 total = np.logaddexp(total, np.logaddexp.reduce(forbidden, axis=1, keepdims=True))
             self._log_probability += chosen - total[:, 0]
-        if listed is not None:
-            self.token = listed.take(self.token)
         any_ended = self._eos in (tokens := self.token.tolist())
         for row, token in enumerate(tokens) if any_ended else ():
             if token == self._eos:
@@ -302,7 +269,7 @@ class GreedySearch(_BatchSearch):
             self._sampler.keep(sentences)
 
 
-class BeamSearch(_BatchSearch):
+class BeamSearch(Search):
     """Keeps the K most probable unfinished hypotheses of each sentence.
 
     A hypothesis is finished when its end token is among the K best of the ``K * V`` extensions. A sentence is finished
@@ -346,15 +313,13 @@ class BeamSearch(_BatchSearch):
         self._log_probability = np.full((len(requests), width), -np.inf, dtype=np.float64)
         self._log_probability[:, 0] = self._given
 
-    def advance(self, logits: FloatArray, listed: IntArray | None = None) -> Advance:
+    def advance(self, logits: FloatArray) -> Advance:
         """See :class:`Search`."""
         beams, (sentences, width) = self._beams, self._log_probability.shape
         # 1. Find 2K extensions of each sentence, (N, 2K), best first. Each of its K rows has one end token, so at most
         #    K of these end, and at least K continue. If the vocabulary is too small for 2K, the rest is masked.
         value, token, parent = self._extensions(logits, 2 * beams)
         check_finite(value[:, 0], self._tokens.length)
-        if listed is not None:
-            token = listed.take(token)
         if (missing := 2 * beams - value.shape[1]) > 0:
             value = np.pad(value, ((0, 0), (0, missing)), constant_values=-np.inf)
             token, parent = (np.pad(array, ((0, 0), (0, missing))) for array in (token, parent))

@@ -5,17 +5,23 @@ The loop is independent of model family and engine. State changes in place, and 
     state = session.start(source, source_length)    # encoder, once
     logits = state.step(token)                      # decoder, once per token
     state.select(rows, sentences)                   # reorder, repeat or drop rows
+
+An engine subclasses both classes, and overrides the defaults where it can do more.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.errors import BundleError
+from edgeformer_runtime.search.best_tokens import best_tokens
 
 if TYPE_CHECKING:
     from edgeformer_runtime.search.loop import Counters
@@ -29,13 +35,15 @@ BestTokens = Callable[[FloatArray, NDArray[np.float64], int], tuple[NDArray[np.f
 """Finds the most probable extensions; see :func:`~edgeformer_runtime.search.best_tokens.best_tokens`."""
 
 
-class DecoderState(Protocol):
+class DecoderState(ABC):
     """The decoder's state for one batch of R rows. It changes in place; earlier states cannot be restored."""
 
     @property
+    @abstractmethod
     def nbytes(self) -> int:
         """Size of all state tensors, in bytes."""
 
+    @abstractmethod
     def step(self, token: IntArray) -> FloatArray:
         """Advance every row by one token, in place.
 
@@ -47,6 +55,7 @@ class DecoderState(Protocol):
             copy values that are needed longer.
         """
 
+    @abstractmethod
     def select(self, rows: IntArray, sentences: IntArray | None) -> None:
         """Reorder, repeat and drop rows, in place.
 
@@ -54,23 +63,6 @@ class DecoderState(Protocol):
             rows: for each row to keep, the row that it continues, ``(R',)``; the same number for each sentence.
             sentences: for each sentence to keep, its current index, ``(N',)``; ``None`` keeps all in place.
         """
-
-
-class ListedState(DecoderState, Protocol):
-    """A state whose logits may be of some tokens only."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Entries of the target vocabulary (V)."""
-
-    @property
-    def listed(self) -> IntArray | None:
-        """Tokens that the logits are of, in ascending order, ``(C,)``: those of a step are ``(R, C)``, and ``-inf`` for
-        tokens that a row's sentence may not use. ``None`` if the logits are of the whole vocabulary."""
-
-
-class AttentiveState(DecoderState, Protocol):
-    """A state whose model can also return attention weights."""
 
     def attend(self, token: IntArray) -> FloatArray:
         """Advance every row by one token as :meth:`step` does, but return attention weights instead of logits.
@@ -81,37 +73,31 @@ class AttentiveState(DecoderState, Protocol):
         Raises:
             BundleError: the model has no attention weights.
         """
+        raise BundleError("The model has no attention weights.")
+
+    def bound(self, steps: int) -> None:  # noqa: B027  # a state without caches of a fixed size needs no bound
+        """Make room for ``steps`` steps, rather than for all that the model can make; called before the first one."""
 
 
-class StepSession(Protocol):
+class StepSession(ABC):
     """An encoder and a step decoder on some engine."""
 
-    @property
-    def row_multiple(self) -> int:
-        """Number of rows that the engine's matrix kernels compute together: 1 or 2.
+    special: SpecialTokens
+    """Ids of the special tokens, and what every target begins with."""
+    max_source_length: int
+    """Maximum number of source tokens, end token included."""
+    max_target_length: int
+    """Maximum number of steps, those of the tokens that every target begins with included; see
+    :func:`longest_target`."""
+    row_multiple: int = 1
+    """Number of rows that the engine's matrix kernels compute together: 1 or 2.
 
-        If it is 2, a leftover row goes through another kernel, which rounds differently. To keep each sentence
-        independent of the other sentences in the batch, beam search then gives every sentence an even number of rows,
-        and greedy search decodes one sentence at a time.
-        """
+    If it is 2, a leftover row goes through another kernel, which rounds differently. To keep each sentence independent
+    of the other sentences in the batch, beam search then gives every sentence an even number of rows, and greedy search
+    decodes one sentence at a time.
+    """
 
-    @property
-    def special(self) -> SpecialTokens:
-        """Ids of the special tokens, and what every target begins with."""
-
-    def with_prefix(self, prefix: tuple[int, ...]) -> Self:
-        """Return a session of the same model whose targets begin with other tokens, those after the start token. It
-        shares the model: closing one closes both."""
-
-    @property
-    def max_source_length(self) -> int:
-        """Maximum number of source tokens, end token included."""
-
-    @property
-    def max_target_length(self) -> int:
-        """Maximum number of steps, those of the tokens that every target begins with included; see
-        :func:`longest_target`."""
-
+    @abstractmethod
     def start(self, source: IntArray, source_length: IntArray) -> DecoderState:
         """Run the encoder.
 
@@ -123,19 +109,52 @@ class StepSession(Protocol):
             A state with one row per sentence, before the first step.
         """
 
+    def start_search(self, source: IntArray, source_length: IntArray) -> DecoderState:
+        """Run the encoder for a search.
+
+        Logits may be ``-inf`` for tokens that a sentence is unlikely to need. These depend on the sentence only.
+        """
+        return self.start(source, source_length)
+
+    def search(
+        self, requests: Sequence[Request], options: DecodeOptions, counters: Counters, done: Done | None
+    ) -> list[list[Hypothesis]] | None:
+        """Decode one batch to the end by the rules of the decode loop, if the engine can.
+
+        Args:
+            requests: at least one; their prefixes have the same length.
+            options: how to search.
+            counters: counters to add times and counts to.
+            done: called with sentences that are complete before the others are.
+
+        Returns:
+            The hypotheses of each request; ``None`` if the options need the loop.
+        """
+        return None
+
+    def with_prefix(self, prefix: tuple[int, ...]) -> Self:
+        """Return a session of the same model whose targets begin with other tokens, those after the start token. It
+        shares the model: closing one closes both."""
+        session = object.__new__(type(self))
+        vars(session).update(vars(self), special=replace(self.special, prefix=prefix))
+        return session
+
+    def open_attention(self) -> Self:
+        """Return a session of the same model whose states return attention weights; what they need is opened now.
+
+        Raises:
+            BundleError: the model has no attention weights.
+        """
+        return self
+
     @property
     def best_tokens(self) -> BestTokens:
         """Finds the most probable extensions in one search; see
         :func:`~edgeformer_runtime.search.best_tokens.best_tokens`."""
-
-
-@runtime_checkable
-class SizedSession(Protocol):
-    """A session that knows how much memory a batch takes; :func:`~edgeformer_runtime.search.loop.decode` then refuses
-    batches that are too large before it runs them."""
+        return best_tokens
 
     def batch_bytes(self, sentences: int, rows: int, source_length: int, length: int) -> int:
-        """Estimate the size of the state and the logits of a batch.
+        """Estimate the size of the state and the logits of a batch, which is refused before it runs if it is too large.
 
         Args:
             sentences: N.
@@ -144,49 +163,9 @@ class SizedSession(Protocol):
             length: number of steps.
 
         Returns:
-            Size in bytes after the last step.
+            Size in bytes after the last step; 0 if it is not limited.
         """
-
-
-@runtime_checkable
-class SearchSession(Protocol):
-    """A session that can restrict a search to tokens that the source makes likely."""
-
-    def start_search(self, source: IntArray, source_length: IntArray) -> ListedState:
-        """Run the encoder as :meth:`StepSession.start` does, for a search.
-
-        The tokens of a sentence depend on the sentence only. Tokens that are never generated are not among them.
-        """
-
-
-@runtime_checkable
-class WholeSearchSession(Protocol):
-    """A session whose engine searches by itself, by the rules of the decode loop."""
-
-    def search(
-        self, requests: Sequence[Request], options: DecodeOptions, counters: Counters, done: Done | None
-    ) -> list[list[Hypothesis]] | None:
-        """Decode one batch to the end; ``None`` if the options need the loop.
-
-        Args:
-            requests: at least one; their prefixes have the same length.
-            options: how to search.
-            counters: counters to add times and counts to.
-            done: called with sentences that are complete before the others are.
-        """
-
-
-class AttentiveSession(StepSession, Protocol):
-    """A session whose states can also return attention weights."""
-
-    def start(self, source: IntArray, source_length: IntArray) -> AttentiveState:
-        """See :meth:`StepSession.start`."""
-
-
-def bound_steps(state: DecoderState, steps: int) -> None:
-    """Tell a state before its first step how many it will make at most, if it makes room for them in advance."""
-    if bound := getattr(state, "bound", None):
-        bound(steps)
+        return 0
 
 
 def longest_target(session: StepSession) -> int:

@@ -171,7 +171,6 @@ def _decoding(
     """Check all options, even if there is no line to translate."""
     from dataclasses import replace
 
-    from edgeformer_runtime.attention import attentive
     from edgeformer_runtime.encoding import prefix_ids
 
     search |= {"return_scores": as_json or search.get("n_best", 1) > 1, "return_attention": attention}
@@ -183,7 +182,7 @@ def _decoding(
         raise OptionError("`--token-scores` needs `--json`.")
     prefix_ids(translator.target_tokenizer, target_prefix, 1)
     if attention:
-        attentive(translator.session)
+        translator.session.open_attention()
     return replace(decoding, return_token_scores=decoding.return_token_scores or decoding.return_alternatives)
 
 
