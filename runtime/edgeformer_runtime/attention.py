@@ -13,8 +13,8 @@ import numpy as np
 
 from edgeformer_runtime.search.forced_steps import check_size, forced_attention, forced_batch
 from edgeformer_runtime.search.options import DecodeOptions
-from edgeformer_runtime.search.requests import single_row_batches
-from edgeformer_runtime.search.session import FloatArray, StepSession, longest_target
+from edgeformer_runtime.search.requests import longest_target, single_row_batches
+from edgeformer_runtime.search.session import FloatArray, StepSession
 from edgeformer_runtime.tokenizers import Tokenizer
 from edgeformer_runtime.translation import Source, TextHypothesis, Translation
 
@@ -55,11 +55,6 @@ class Attention:
         """Weights of the tokens of the source text for those of the target text, end token excluded."""
         rows = len(self.target_tokens) - self.finished
         return self.weights[:rows, self.text_tokens.start : self.text_tokens.stop]
-
-
-def needs_attention(options: DecodeOptions) -> bool:
-    """Whether translations need attention weights, whatever their sources say."""
-    return options.return_attention or options.replace_unknowns
 
 
 def attention_weights(
@@ -148,8 +143,6 @@ def attended(
         for hypothesis in translation.hypotheses
         if wanted or options.replace_unknowns
     ]
-    if not apart:
-        return list(translations)
     attention = iter(attention_of(session, tokenizers, apart, options.max_batch_tokens))
     results = []
     for translation, wanted in zip(translations, is_wanted, strict=True):

@@ -1,4 +1,4 @@
-"""Texts and tokens that callers give, as token ids: sources, target prefixes, and tokens not to be generated."""
+"""From what callers give to token ids, and from token ids to translations."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import get_args
 
-from edgeformer_runtime.errors import InputError, InputTooLongError, OptionError
+from edgeformer_runtime.errors import InputError, InputTooLongError, OptionError, StoppedError
 from edgeformer_runtime.search.options import DecodeOptions, Token, TokensOrText
 from edgeformer_runtime.search.requests import check_prefix, length_limit
+from edgeformer_runtime.search.search import Hypothesis
 from edgeformer_runtime.search.session import StepSession
 from edgeformer_runtime.tokenizers import Tokenizer
-from edgeformer_runtime.translation import OnError, Source
+from edgeformer_runtime.translation import OnError, Source, TextHypothesis, Translation
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,31 @@ def refuse_string(texts: object) -> None:
         raise OptionError("`texts` must be a list of strings, but is a string; write translate([text]).")
     if isinstance(texts, bytes) or not isinstance(texts, Iterable):
         raise OptionError(f"`texts` must be a list of strings, but is {texts!r}.")
+
+
+def decoded(
+    tokenizer: Tokenizer, source: Source, hypotheses: Sequence[Hypothesis], error: StoppedError | None = None
+) -> Translation:
+    """Decode the hypotheses of a search.
+
+    Args:
+        tokenizer: tokenizer of the target side.
+        source: what they translate.
+        hypotheses: best first; none if there is an error.
+        error: why the search was given up.
+    """
+    written = [
+        TextHypothesis(
+            tokenizer.decode(hypothesis.ids),
+            tuple(tokenizer.tokens(hypothesis.ids)),
+            hypothesis.ids,
+            hypothesis.score,
+            hypothesis.finished,
+            hypothesis.token_scores,
+        )
+        for hypothesis in hypotheses
+    ]
+    return Translation(source, tuple(written), error)
 
 
 def token_id(tokenizer: Tokenizer, token: Token, name: str) -> int:

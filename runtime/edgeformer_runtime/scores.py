@@ -11,7 +11,8 @@ from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.limits import MAX_OPTION
 from edgeformer_runtime.search.forced_steps import score_batches
 from edgeformer_runtime.search.options import TokensOrText, check_count
-from edgeformer_runtime.search.session import StepSession, longest_target
+from edgeformer_runtime.search.requests import longest_target
+from edgeformer_runtime.search.session import StepSession
 from edgeformer_runtime.tokenizers import Tokenizer
 from edgeformer_runtime.translation import Source
 

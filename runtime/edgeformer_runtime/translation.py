@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -11,8 +10,6 @@ from edgeformer_runtime.errors import InputError, StoppedError
 
 if TYPE_CHECKING:
     from edgeformer_runtime.attention import Attention
-    from edgeformer_runtime.search.search import Hypothesis
-    from edgeformer_runtime.tokenizers import Tokenizer
 
 
 OnError = Literal["raise", "return"]
@@ -117,31 +114,6 @@ class Translation:
     def __repr__(self) -> str:
         result = f"error={self.error!r}" if self.error is not None else ", ".join(map(repr, self.hypotheses))
         return f"Translation({shown(self.source.text)} → {result})"
-
-
-def decoded(
-    tokenizer: Tokenizer, source: Source, hypotheses: Sequence[Hypothesis], error: StoppedError | None = None
-) -> Translation:
-    """Decode the hypotheses of a search.
-
-    Args:
-        tokenizer: tokenizer of the target side.
-        source: what they translate.
-        hypotheses: best first; none if there is an error.
-        error: why the search was given up.
-    """
-    written = [
-        TextHypothesis(
-            tokenizer.decode(hypothesis.ids),
-            tuple(tokenizer.tokens(hypothesis.ids)),
-            hypothesis.ids,
-            hypothesis.score,
-            hypothesis.finished,
-            hypothesis.token_scores,
-        )
-        for hypothesis in hypotheses
-    ]
-    return Translation(source, tuple(written), error)
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Generic, Self, Unpack
 
 from msgspec.structs import asdict
 
-from edgeformer_runtime.attention import Attention, attended, attention_of, needs_attention
+from edgeformer_runtime.attention import Attention, attended, attention_of
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.signature import Key
 from edgeformer_runtime.bundle.tokenizers import bundle_tokenizers
-from edgeformer_runtime.encoding import EncodedTexts, encode_sources, encode_texts, refuse_string, with_ids
+from edgeformer_runtime.encoding import EncodedTexts, decoded, encode_sources, encode_texts, refuse_string, with_ids
 from edgeformer_runtime.engines.base import BundleSession, chosen_engine, open_session
 from edgeformer_runtime.engines.cpus import divide_cpus
 from edgeformer_runtime.errors import InputError, OptionError
@@ -27,7 +27,7 @@ from edgeformer_runtime.search.requests import Cancel, Stop, make_requests, stop
 from edgeformer_runtime.search.search import Done, Hypothesis
 from edgeformer_runtime.search.session import StepSession
 from edgeformer_runtime.tokenizers import Tokenizer
-from edgeformer_runtime.translation import BLANK, OnError, Source, TokenStep, Translation, decoded
+from edgeformer_runtime.translation import BLANK, OnError, Source, TokenStep, Translation
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # whose default makes `Translator` short for `Translator[BundleSession]`
@@ -374,7 +374,7 @@ class Translator(Generic[SessionT_co]):
     ) -> EncodedTexts:
         """Check options, and encode texts and prefixes; see :func:`~edgeformer_runtime.encoding.encode_texts`."""
         options.verify()
-        if needs_attention(options):
+        if options.needs_attention:
             self.session.open_attention()  # a bundle without attention is an error before any work
         tokenizers = self.source_tokenizer, self.target_tokenizer
         return encode_texts(self.session, tokenizers, texts, options, target_prefix, on_error, truncate=self.truncate)
@@ -384,7 +384,7 @@ class Translator(Generic[SessionT_co]):
     ) -> Done | None:
         """A function that takes hypotheses, and calls one that takes translations; ``None`` if translations are not
         complete without attention weights."""
-        if done is None or needs_attention(options):
+        if done is None or options.needs_attention:
             return None
 
         def tell(number: int, hypotheses: Sequence[Hypothesis]) -> None:
@@ -418,6 +418,8 @@ class Translator(Generic[SessionT_co]):
             if error and on_error == "raise":
                 raise error
             results[index] = decoded(self.target_tokenizer, encoded.sources[index], of_text, error)
+        if not options.needs_attention and not any(source.needs_attention for source in encoded.sources):
+            return results
         return attended(self.session, (self.source_tokenizer, self.target_tokenizer), results, options)
 
 

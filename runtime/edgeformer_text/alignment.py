@@ -241,10 +241,11 @@ def replaced(sentence: AlignedSentence, first: int, last: int, words: Sequence[W
 def _target_ends(tokenizer: Tokenizer, hypothesis: TextHypothesis) -> list[int]:
     """The end of each token in the text: a prefix of the tokens is decoded to a prefix of the text."""
     text, ids, ends = hypothesis.text, hypothesis.ids, [0]
-    if tokenizer.decode(ids) != text:  # unknown tokens were replaced
+    *parts, whole = tokenizer.decode_batch([ids[:count] for count in range(1, len(ids))] + [ids])
+    if whole != text:  # unknown tokens were replaced
         return [len(text) * (count + 1) // len(ids) for count in range(len(ids))]
-    for count in range(1, len(ids)):
-        part, common = tokenizer.decode(ids[:count]), ends[-1]
+    for part in parts:
+        common = ends[-1]
         if part.startswith(text[:common]):
             while common < min(len(part), len(text)) and part[common] == text[common]:
                 common += 1

@@ -36,7 +36,7 @@ from edgeformer_server.queue.batching import (
 )
 from edgeformer_server.queue.fair_semaphore import FairSemaphore
 from edgeformer_server.settings import BatchLimits
-from edgeformer_server.workspace.workspace import Workspace
+from edgeformer_server.workspace import Workspace
 
 SENTENCES = [
     "The old dog runs.",

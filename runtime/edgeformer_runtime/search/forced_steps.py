@@ -101,7 +101,7 @@ def score_batches(
     Args:
         session: the model.
         pairs: source ids, end token included, and the target ids to score, at least one and at most
-            :func:`~edgeformer_runtime.search.session.longest_target` each; include the end token to score it.
+            :func:`~edgeformer_runtime.search.requests.longest_target` each; include the end token to score it.
         max_batch_tokens: maximum batch size in tokens, those of the longer side.
 
     Yields:

@@ -12,9 +12,9 @@ from functools import partial
 import numpy as np
 
 from edgeformer_runtime.errors import OptionError
-from edgeformer_runtime.limits import GIB, MAX_DECODING_BYTES, MAX_WORKERS
+from edgeformer_runtime.limits import GIB, MAX_DECODING_BYTES
 from edgeformer_runtime.search.alternatives import decode_alternatives
-from edgeformer_runtime.search.options import DecodeOptions, check_count
+from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.search.processors import build_processors
 from edgeformer_runtime.search.requests import Request, Stop, make_requests, pad, request_batches
 from edgeformer_runtime.search.search import BeamSearch, Done, GreedySearch, Hypothesis, Search
@@ -93,7 +93,6 @@ def decode(
         InputError: a prefix leaves no room for another token.
         OptionError: an option is out of range.
     """
-    check_count("workers", workers, 1, MAX_WORKERS)
     counters = Counters() if counters is None else counters
     started = time.perf_counter()
     requests = make_requests(session, sources, prefixes, options, stops)

@@ -231,6 +231,11 @@ class DecodeOptions:
         """Whether log-probabilities are computed."""
         return self.return_scores or self.return_token_scores or self.n_best > 1
 
+    @property
+    def needs_attention(self) -> bool:
+        """Whether all translations need attention weights."""
+        return self.return_attention or self.replace_unknowns
+
     def verify(self) -> None:
         """Check all values.
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from edgeformer_runtime.errors import CanceledError, InputError, OptionError, StoppedError, TimedOutError
 from edgeformer_runtime.search.options import DecodeOptions
-from edgeformer_runtime.search.session import IntArray, StepSession, longest_target
+from edgeformer_runtime.search.session import IntArray, StepSession
 
 MAX_ROWS = 128
 """Maximum number of rows in a step (sentences times beams): more rows take more memory, mostly for logits, but save no
@@ -172,6 +172,11 @@ def make_requests(
             for sample in range(samples)
         ]
     return requests
+
+
+def longest_target(session: StepSession) -> int:
+    """Maximum number of tokens of a target, end token included, without those that every target begins with."""
+    return session.max_target_length - len(session.special.prefix)
 
 
 def length_limit(session: StepSession, options: DecodeOptions, source: int | None = None, prefix: int = 0) -> int:

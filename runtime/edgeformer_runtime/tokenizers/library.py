@@ -59,6 +59,11 @@ class LibrarySegmenter(Segmenter):
         text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)
         return text
 
+    def decode_batch(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """Decode each of several sequences of ids."""
+        texts: list[str] = self._tokenizer.decode_batch(list(map(list, sequences)), skip_special_tokens=True)
+        return texts
+
     def decode_pieces(self, tokens: Sequence[int | str]) -> str:
         """Decode ids and pieces of text."""
         names = [token if isinstance(token, str) else str(self._tokenizer.id_to_token(token)) for token in tokens]

@@ -31,6 +31,10 @@ class Segmenter(ABC):
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids to text. Special tokens are dropped."""
 
+    def decode_batch(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """Decode each of several sequences of ids."""
+        return [self.decode(ids) for ids in sequences]
+
     @abstractmethod
     def decode_pieces(self, tokens: Sequence[int | str]) -> str:
         """Decode ids and pieces of text."""

@@ -196,9 +196,14 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Decode token ids to text, without special tokens."""
-        kept = [int(index) for index in ids]
+        return self.decode_batch([ids])[0]
+
+    def decode_batch(self, sequences: Sequence[Iterable[int]]) -> list[str]:
+        """Decode each of several sequences of token ids, as :meth:`decode` does."""
+        special = self._special_ids
+        kept = [[index for each in ids if (index := int(each)) not in special] for ids in sequences]
         with _library_errors("The tokenizer cannot decode a text"):
-            return self._model.decode([index for index in kept if index not in self._special_ids])
+            return self._model.decode_batch(kept)
 
     def decode_with(self, ids: Sequence[int], pieces: Mapping[int, str]) -> str:
         """Decode token ids to text, with pieces of other text in place of some tokens.

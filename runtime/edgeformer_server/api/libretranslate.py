@@ -11,13 +11,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from edgeformer_runtime.bundle.text_format import public_code
-from edgeformer_server import languages
-from edgeformer_server.api.fields import Fields, read_fields
 from edgeformer_server.api.files import EXTENSIONS
-from edgeformer_server.api.pairs import check_sizes, chosen_pair, detected
 from edgeformer_server.api.types import Language
-from edgeformer_server.context import ServerContext, client_of, context_of, run_while_connected
 from edgeformer_server.errors import ApiError, json_response
+from edgeformer_server.languages import chosen_pair, detected, language_name
+from edgeformer_server.request import (
+    Fields,
+    ServerContext,
+    check_sizes,
+    client_of,
+    context_of,
+    read_fields,
+    run_while_connected,
+)
 from edgeformer_server.service import Job
 from edgeformer_text.languages import can_detect_languages
 from edgeformer_text.options import Format
@@ -74,7 +80,7 @@ async def list_languages(request: Request) -> Response:
         [
             Language(
                 public_code(code),
-                languages.language_name(code),
+                language_name(code),
                 [public_code(target) for target in catalog.targets_of(code) if target in shown],
             )
             for code in sorted(shown)
@@ -109,7 +115,7 @@ async def frontend_settings(request: Request) -> Response:
 
 
 def _language(code: str) -> dict[str, str]:
-    name = "Auto Detect" if code == "auto" else languages.language_name(code)
+    name = "Auto Detect" if code == "auto" else language_name(code)
     return {"code": public_code(code), "name": name}
 
 

@@ -327,6 +327,9 @@ class Batcher:
 
     def _ready(self) -> list[Submission]:
         """What can begin a batch, of one setting, in the order of its turns."""
+        waiting = [each for ticket in self._tickets if (each := ticket.submission) and each.waiting]
+        if not waiting:
+            return []
         room = self._room()
         shortest = min((min(batch.positions) for batch in self._begun if batch.spent < PATIENCE), default=math.inf)
 
@@ -338,7 +341,6 @@ class Batcher:
                 return needed <= room
             return needed <= room and not submission.batches and ALIKE * needed < shortest
 
-        waiting = [each for ticket in self._tickets if (each := ticket.submission) and each.waiting]
         ready = [submission for submission in waiting if may_begin(submission)]
         return [submission for submission in ready if submission.setting == ready[0].setting]
 

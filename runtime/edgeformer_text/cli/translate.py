@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgeformer_runtime.cli import options
-from edgeformer_runtime.cli.output import atomic_text, print_warnings, refuse_input
+from edgeformer_runtime.cli.output import atomic_text, print_warnings
 from edgeformer_runtime.cli.terminal import visible
 from edgeformer_runtime.cli.text_input import line_blocks
 from edgeformer_runtime.errors import OptionError
@@ -110,14 +110,9 @@ def translate(
     With --lines, every line is one sentence. With --lines and --nbest N, every line gives up to N lines with
     score, tab and text, followed by a blank line.
     """
-    if text and input_file is not None:
-        raise click.UsageError("Give TEXT or --input, not both.")
-    single = ("--target-prefix", target_prefix is not None), ("--attention", attention)
-    check_options(whole, search, *single)
+    check_options(whole, search, ("--target-prefix", target_prefix is not None), ("--attention", attention))
     chosen = chosen_input(text, input_file, whole)
     check_output(chosen, output_file, whole, as_json=as_json)
-    if output_file is not None:
-        refuse_input(output_file, chosen.file)
     on_ray = ray_files(chosen, output_file, whole, attention=attention) if uses_ray(cluster) else None
     if attention and not as_json:
         raise click.UsageError("--attention needs --json.")
@@ -183,7 +178,7 @@ def _decoding(
     prefix_ids(translator.target_tokenizer, target_prefix, 1)
     if attention:
         translator.session.open_attention()
-    return replace(decoding, return_token_scores=decoding.return_token_scores or decoding.return_alternatives)
+    return replace(decoding, return_token_scores=True) if decoding.return_alternatives else decoding
 
 
 def _write_document(
