@@ -17,10 +17,10 @@ from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from edgeformer_server.access import client_behind
-from edgeformer_server.errors import LOG, ApiError, error_response, json_response
+from edgeformer_server.errors import LOG, ApiError
 from edgeformer_server.protocol import LINGER_SECONDS
 from edgeformer_server.queue.batching import ClosedError, QueueFullError
-from edgeformer_server.request import ServerContext
+from edgeformer_server.request import ServerContext, error_response, json_response
 
 HEADERS = [
     (b"access-control-allow-origin", b"*"),

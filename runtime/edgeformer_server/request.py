@@ -1,10 +1,11 @@
-"""A request: what all share, who asks and what for, and how long the answer may take."""
+"""A request and its response: what all share, who asks and what for, and how long the answer may take."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+import traceback
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,9 +13,10 @@ import msgspec
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
+from starlette.responses import Response
 
 from edgeformer_server.access import Access, network
-from edgeformer_server.errors import ApiError
+from edgeformer_server.errors import LOG, ApiError, as_api_error
 from edgeformer_server.files.file_store import FileStore
 from edgeformer_server.metrics import Metrics
 from edgeformer_server.service import Service
@@ -256,3 +258,19 @@ async def _slices(body: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
 
 async def _received(value: UploadFile | str) -> Upload | str:
     return Upload(value.filename or "", await value.read()) if isinstance(value, UploadFile) else value
+
+
+def json_response(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Encode a response as JSON."""
+    return Response(msgspec.json.encode(content), status, dict(headers or {}), "application/json")
+
+
+def error_response(error: BaseException) -> Response:
+    """The response to an error; one of the server is logged, without texts."""
+    known = as_api_error(error)
+    if known.status == 500:
+        frame = traceback.extract_tb(error.__traceback__, limit=-1)[0]
+        what = str(error) if type(error).__module__ == "edgeformer_runtime.errors" else ""
+        fields = {"error": type(error).__name__, "what": what, "where": f"{frame.filename}:{frame.lineno}"}
+        LOG.error("request failed", extra={"fields": fields})
+    return json_response({"error": known.message}, known.status, known.headers)

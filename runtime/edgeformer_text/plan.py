@@ -213,6 +213,8 @@ class Plan:
         # 1. Put them over those that the translation has instead, where it is certain which stands for which.
         chosen = [self._checked(outcome) for outcome in outcomes]
         wrong = [index for index, outcome in enumerate(chosen) if outcome.wrong.count]
+        if not wrong:
+            return chosen
         for index, outcome in zip(wrong, self._aligned([chosen[index] for index in wrong]), strict=True):
             items = self._number_items(outcome, with_sign=False)
             taken, surplus = outcome.planned.items, outcome.wrong.surplus

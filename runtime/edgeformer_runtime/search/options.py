@@ -211,7 +211,7 @@ class DecodeOptions:
     """In text, replace each unknown token with the source token that it attends to most, the end token excepted. A
     translator does so, if the model has attention weights."""
 
-    @property
+    @cached_property
     def is_sampling(self) -> bool:
         """Whether tokens are sampled."""
         return self.sampling_topk != 1

@@ -163,10 +163,11 @@ def make_requests(
     requests: list[Request] = []
     prefixes = [()] * len(sources) if prefixes is None else prefixes
     stops = [None] * len(sources) if stops is None else stops
+    most, samples = length_limit(session, options), options.n_best if options.is_sampling else 1
     for index, (source, prefix, stop) in enumerate(zip(sources, prefixes, stops, strict=True)):
-        check_prefix(index, prefix, length_limit(session, options))
+        if prefix:
+            check_prefix(index, prefix, most)
         limit = length_limit(session, options, len(source), len(prefix))
-        samples = options.n_best if options.is_sampling else 1
         requests += [
             Request(source=source, prefix=tuple(prefix), limit=limit, sample=sample, stop=stop)
             for sample in range(samples)

@@ -44,6 +44,11 @@ class LibrarySegmenter(Segmenter):
         name: str | None = self._tokenizer.id_to_token(index) if 0 <= index < self.size else None
         return name
 
+    def tokens(self, ids: Sequence[int]) -> list[str | None]:
+        """Return the entry of each id."""
+        find, size = self._tokenizer.id_to_token, self.size
+        return [find(index) if 0 <= index < size else None for index in ids]
+
     def token_id(self, name: str) -> int | None:
         """Return the id of an entry; ``None`` if there is no such entry."""
         index: int | None = self._tokenizer.token_to_id(name)

@@ -19,6 +19,10 @@ class Segmenter(ABC):
     def token(self, index: int) -> str | None:
         """Return the entry with an id; ``None`` if there is no such id."""
 
+    def tokens(self, ids: Sequence[int]) -> list[str | None]:
+        """Return the entry of each id."""
+        return [self.token(index) for index in ids]
+
     @abstractmethod
     def token_id(self, name: str) -> int | None:
         """Return the id of an entry; ``None`` if there is no such entry."""

@@ -239,12 +239,10 @@ class Tokenizer:
         Raises:
             ValueError: an id is not in the vocabulary.
         """
-        tokens = []
-        for index in ids:
-            token = self._model.token(int(index))
-            if token is None:
-                raise ValueError(f"A token id must be between 0 and {self.vocab_size - 1}, got {index}.")
-            tokens.append(token)
+        ids = list(map(int, ids))
+        tokens = [token for token in self._model.tokens(ids) if token is not None]
+        if len(tokens) < len(ids):
+            raise ValueError(f"Token ids must be between 0 and {self.vocab_size - 1}, got {ids}.")
         return tokens
 
 

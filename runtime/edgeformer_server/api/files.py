@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from edgeformer_server.access import is_address
 from edgeformer_server.api.types import TranslatedFile
-from edgeformer_server.errors import ApiError, json_response
+from edgeformer_server.errors import ApiError
 from edgeformer_server.files.document_process import DocumentRequest
 from edgeformer_server.languages import Hop, chosen_pair
 from edgeformer_server.request import (
@@ -22,6 +22,7 @@ from edgeformer_server.request import (
     check_sizes,
     client_of,
     context_of,
+    json_response,
     read_fields,
     run_while_connected,
 )

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from edgeformer_runtime.bundle.text_format import public_code
 from edgeformer_server.api.files import EXTENSIONS
 from edgeformer_server.api.types import Language
-from edgeformer_server.errors import ApiError, json_response
+from edgeformer_server.errors import ApiError
 from edgeformer_server.languages import chosen_pair, detected, language_name
 from edgeformer_server.request import (
     Fields,
@@ -21,6 +21,7 @@ from edgeformer_server.request import (
     check_sizes,
     client_of,
     context_of,
+    json_response,
     read_fields,
     run_while_connected,
 )

@@ -25,7 +25,7 @@ from edgeformer_server.api.types import (
     TranslateResponse,
     WordLink,
 )
-from edgeformer_server.errors import ApiError, error_response, json_response
+from edgeformer_server.errors import ApiError
 from edgeformer_server.languages import chosen_pair
 from edgeformer_server.queue.batching import ClosedError
 from edgeformer_server.request import (
@@ -35,6 +35,8 @@ from edgeformer_server.request import (
     client_of,
     context_of,
     decode_body,
+    error_response,
+    json_response,
     run_while_connected,
 )
 from edgeformer_server.service import Job, StreamEvent, TokenEvent

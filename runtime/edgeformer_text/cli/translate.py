@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,13 +15,15 @@ import click
 from edgeformer_runtime.cli import options
 from edgeformer_runtime.cli.output import atomic_text, print_warnings
 from edgeformer_runtime.cli.terminal import visible
-from edgeformer_runtime.cli.text_input import line_blocks
+from edgeformer_runtime.cli.text_input import line_blocks, standard_input
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.files import atomic_file
+from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES
 from edgeformer_text.cli.block_output import (
     BlockOutput,
     DoubtCounts,
     LineBlock,
+    text_record,
     translated_lines,
     translated_texts,
 )
@@ -33,7 +36,6 @@ from edgeformer_text.cli.chosen_input import (
     whole_texts,
 )
 from edgeformer_text.cli.distributed import cluster_options, ray_files, translate_file, uses_ray
-from edgeformer_text.cli.whole_texts import text_decoding, text_translator, translated_document
 
 if TYPE_CHECKING:
     from edgeformer_runtime.search.options import DecodeChanges, DecodeOptions
@@ -125,8 +127,8 @@ def translate(
         decoding = _decoding(translator, search, target_prefix, attention=attention, as_json=as_json)
         work = partial(translated_lines, decoding=decoding, target_prefix=target_prefix, as_json=as_json)
     else:
-        texts = text_translator(translator, whole, as_json=as_json)
-        decoding = text_decoding(texts, search)
+        texts = _text_translator(translator, whole, as_json=as_json)
+        decoding = _text_decoding(texts, search)
         settings |= {"split": True, "glossary": texts.glossary.terms if texts.glossary else None}
         work = partial(translated_texts, text_options=texts.options, decoding=decoding, as_json=as_json)
     if on_ray:
@@ -181,18 +183,64 @@ def _decoding(
     return replace(decoding, return_token_scores=True) if decoding.return_alternatives else decoding
 
 
+def _text_translator(translator: Translator, whole: dict[str, Any], *, as_json: bool) -> TextTranslator:
+    """Make a translator of texts from the options, and say if it cannot find sentences."""
+    from edgeformer_text.glossary import Glossary
+    from edgeformer_text.options import TextOptions
+    from edgeformer_text.segmentation import segmenter
+    from edgeformer_text.text_translator import TextTranslator
+
+    with warnings.catch_warnings(record=True, action="always") as raised:
+        segmenter()
+    print_warnings(str(warning.message) for warning in raised)
+    glossary = Glossary.from_file(whole["glossary"]) if "glossary" in whole else None
+    return TextTranslator(translator, TextOptions(glossary=glossary, word_details=as_json))
+
+
+def _text_decoding(translator: TextTranslator, search: DecodeChanges) -> DecodeOptions:
+    """Return the options to translate texts with, which are checked even if there is no text.
+
+    Raises:
+        OptionError: one is out of range.
+    """
+    changes = search.copy()
+    changes.pop("return_token_scores", None)  # always wanted, for the confidence
+    decoding = translator.decoding(**changes)
+    decoding.verify()
+    return decoding
+
+
 def _write_document(
     texts: TextTranslator, chosen: TranslationInput, decoding: DecodeOptions, output_file: Path | None, *, as_json: bool
 ) -> DoubtCounts:
-    """Translate a document; return which sentences may be wrong."""
-    content, doubts = translated_document(texts, chosen, decoding, as_json=as_json)
+    """Translate a document; return which sentences may be wrong.
+
+    Raises:
+        DataError: the document is damaged, or too large.
+    """
+    from edgeformer_text.documents.document import decoded
+    from edgeformer_text.documents.files import translate_content
+
+    name, content = _content(chosen.file)
+    written, translations = translate_content(texts, content, name, decoding, chosen.kind)
+    if as_json:
+        _, source = decoded(content, f"`{name}`")
+        written = text_record(source, translations[0]).encode()
     if output_file is not None and chosen.kind in PACKED:
         with atomic_file(output_file) as file:
-            file.write(content)
+            file.write(written)
     else:
         with _writer(output_file) as write:
-            write(content.decode())
-    return doubts
+            write(written.decode())
+    return DoubtCounts.of(translations)
+
+
+def _content(file: Path | None) -> tuple[str, bytes]:
+    """Name and content of a document; not much more of one that is too large."""
+    if file is not None and str(file) != "-":
+        with file.open("rb") as stream:
+            return str(file), stream.read(MAX_DOCUMENT_BYTES + 1)
+    return "standard input", standard_input().read(MAX_DOCUMENT_BYTES + 1)
 
 
 def _numbered(blocks: Iterable[list[str]]) -> Iterator[LineBlock]:
