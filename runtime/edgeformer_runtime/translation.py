@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -28,6 +29,8 @@ class Source:
     """Number of tokens dropped from the end of the text to fit the model."""
     needs_attention: bool = False
     """Whether its translations get attention weights, whatever the options say."""
+    spans: Sequence[tuple[int, int]] | None = field(default=None, compare=False, repr=False)
+    """Characters of the text that each token stands for, without those of special tokens; ``None`` if unknown."""
 
 
 @dataclass(frozen=True)

@@ -175,6 +175,7 @@ def aligned(
     tokenizers: tuple[Tokenizer, Tokenizer],
     change: SurfaceChange,
     added_period: str = "",
+    spans: Sequence[Span] | None = None,
 ) -> AlignedSentence:
     """Divide a translation into words.
 
@@ -187,6 +188,7 @@ def aligned(
         tokenizers: those of source and target.
         change: how the translation is changed.
         added_period: the end of the text that its sentence does not have.
+        spans: characters of each token of the text; ``None`` if it must be encoded again to know them.
     """
     # Weights (T, S): how much each target token attends to each token of the source text, of which there are fewer than
     # spans if it was truncated. Without attention, words take the place of source tokens, and each target token
@@ -196,7 +198,8 @@ def aligned(
     if attention is None or not attention.text_tokens:
         spans, weights = _proportional(source, ends, len(text))
     else:
-        spans = _source_spans(tokenizers[0], source)[: len(attention.text_tokens)]
+        spans = tokenizers[0].spans(source) if spans is None else spans
+        spans = _without_white_space(source, spans)[: len(attention.text_tokens)]
         weights = attention.text_weights
         weights = weights / np.maximum(weights.sum(1, keepdims=True), 1e-9)
     # A word has the mean attention, and the geometric mean of the probabilities, of the tokens that have part of it.
@@ -253,11 +256,11 @@ def _target_ends(tokenizer: Tokenizer, hypothesis: TextHypothesis) -> list[int]:
     return [*ends[1:], len(text)] if ids else []
 
 
-def _source_spans(tokenizer: Tokenizer, text: str) -> list[Span]:
+def _without_white_space(text: str, tokens: Sequence[Span]) -> list[Span]:
     """The characters of each source token, without the white space around them. A character that is divided among
     several tokens is of the first."""
     spans, offset = [], 0
-    for start, end in tokenizer.spans(text):
+    for start, end in tokens:
         part = text[max(start, offset) : end]
         if part.strip():
             start, offset = end - len(part.lstrip()), end - len(part) + len(part.rstrip())

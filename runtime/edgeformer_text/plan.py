@@ -266,7 +266,14 @@ class Plan:
     def _with_words(self, outcome: _JoinedSentence) -> _JoinedSentence:
         reading, planned, best = outcome.reading, outcome.planned, outcome.best
         sentence = aligned(
-            reading.text, reading.offsets, best, best.attention, self._tokenizers, outcome.change, reading.added_period
+            reading.text,
+            reading.offsets,
+            best,
+            best.attention,
+            self._tokenizers,
+            outcome.change,
+            reading.added_period,
+            outcome.translation.source.spans,
         )
         items = sorted([*planned.items, *outcome.numbers], key=lambda item: item.start)
         sentence = restored(sentence, items, planned.block.text, planned.span[0], reading.without)
@@ -280,11 +287,13 @@ class Plan:
         """Ask for translations with attention, by which items are placed."""
         if not readings:
             return []
-        ids = self._tokenizers[0].encode_batch([reading.text for reading in readings], special_tokens=True)
+        texts = [reading.text for reading in readings]
+        encoded = self._tokenizers[0].encode_with_spans(texts)
+        has_attention = self._has_attention
         return (
             yield [
-                Source(reading.text, tuple(own), needs_attention=self._has_attention)
-                for reading, own in zip(readings, ids, strict=True)
+                Source(text, tuple(ids), needs_attention=has_attention, spans=spans)
+                for text, (ids, spans) in zip(texts, encoded, strict=True)
             ]
         )
 

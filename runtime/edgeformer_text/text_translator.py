@@ -232,7 +232,8 @@ class TextTranslator:
             else:  # copied, however long it is
                 kept.append(span)
 
-        encoded = _EncodedTexts(self.translator.source_tokenizer)
+        needs_spans = self._has_attention and bool(items or block.tags or self.options.word_details)
+        encoded = _EncodedTexts(self.translator.source_tokenizer, needs_spans=needs_spans)
 
         def count(texts: list[str]) -> list[int]:
             limit.check()
@@ -272,7 +273,8 @@ class TextTranslator:
             bare = read_without(block, span, its_items, reading, left_out) if left_out else None
             tags = frozenset(inner_tags(block, *span))
             needs_attention = self._has_attention and self._is_aligned(reading.text, its_items, tags)
-            source = Source(reading.text, its_ids, needs_attention=needs_attention)
+            spans = encoded.spans.get(reading.text)
+            source = Source(reading.text, its_ids, needs_attention=needs_attention, spans=spans)
             sentences.append(PlannedSentence(block, span, tuple(its_items), tags, reading, bare, source))
         return sentences
 
@@ -337,14 +339,19 @@ def _has(span: Span, item: Item) -> bool:
 class _EncodedTexts:
     """Texts and their token ids, each encoded once."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, *, needs_spans: bool) -> None:
+        self._tokenizer, self._needs_spans = tokenizer, needs_spans
         self._ids: dict[str, tuple[int, ...]] = {}
+        self.spans: dict[str, Sequence[Span]] = {}
+        """Characters of each text that its tokens stand for, if they are needed."""
 
     def ids(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
         """Return the ids of texts, special tokens included."""
         new = [text for text in dict.fromkeys(texts) if text not in self._ids]
-        if new:  # all at once, since the tokenizer is fastest that way
+        if new and self._needs_spans:  # all at once, since the tokenizer is fastest that way
+            for text, (ids, spans) in zip(new, self._tokenizer.encode_with_spans(new), strict=True):
+                self._ids[text], self.spans[text] = tuple(ids), spans
+        elif new:
             encoded = self._tokenizer.encode_batch(new, special_tokens=True)
             self._ids |= zip(new, map(tuple, encoded), strict=True)
         return [self._ids[text] for text in texts]

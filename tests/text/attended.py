@@ -37,6 +37,9 @@ class WordTokenizer:
     def encode_batch(self, texts: Iterable[str], *, special_tokens: bool) -> list[list[int]]:
         return [[*map(self.id, self.pieces(text)), *[0] * special_tokens] for text in texts]
 
+    def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        return [(*self.encode_batch([text], special_tokens=True), self.spans(text)) for text in texts]
+
     def id(self, word: str) -> int:
         if word not in self.known:
             self.known.append(word)
@@ -45,6 +48,9 @@ class WordTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         text = " ".join(self.known[index] for index in ids)
         return text.replace(" .", ".").replace(" !", "!").replace(" ,", ",").replace("' ", "'")
+
+    def decode_batch(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        return list(map(self.decode, sequences))
 
 
 class WordTranslator:

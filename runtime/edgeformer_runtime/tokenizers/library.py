@@ -59,6 +59,11 @@ class LibrarySegmenter(Segmenter):
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
+    def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        """Encode texts, and return which characters of each of them its tokens stand for."""
+        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [(encoding.ids, encoding.offsets) for encoding in encodings]
+
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids to text. Special tokens are dropped."""
         text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)

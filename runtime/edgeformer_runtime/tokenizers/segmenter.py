@@ -31,6 +31,10 @@ class Segmenter(ABC):
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode texts, without special tokens."""
 
+    def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        """Encode texts, and return which characters of each of them its tokens stand for."""
+        return list(zip(self.encode(texts), map(self.spans, texts), strict=True))
+
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids to text. Special tokens are dropped."""

@@ -171,13 +171,17 @@ class Tokenizer:
         Raises:
             InputError: a text is too long, or not valid Unicode (it contains a lone surrogate).
         """
-        for index, text in enumerate(texts):
-            if len(text) > (limit := MAX_TEXT_CHARACTERS):
-                raise InputError(index, f"has {len(text):,} characters, but may have at most {limit:,}; split it.")
-            check_unicode(index, text)
+        _check_texts(texts)
         with _library_errors("The tokenizer cannot encode a text"):
             encoded = [self._as_text(ids) for ids in self._model.encode(texts)]
         return [[*self._prefix, *ids, *self._suffix] for ids in encoded] if special_tokens else encoded
+
+    def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        """Encode texts with special tokens; see :meth:`encode_batch`. The spans are those of :meth:`spans`."""
+        _check_texts(texts)
+        with _library_errors("The tokenizer cannot encode a text"):
+            encoded = self._model.encode_with_spans(texts)
+        return [([*self._prefix, *self._as_text(ids), *self._suffix], spans) for ids, spans in encoded]
 
     def _as_text(self, ids: list[int]) -> list[int]:
         """Put the unknown token for words that a text has in common with special tokens."""
@@ -244,6 +248,13 @@ class Tokenizer:
         if len(tokens) < len(ids):
             raise ValueError(f"Token ids must be between 0 and {self.vocab_size - 1}, got {ids}.")
         return tokens
+
+
+def _check_texts(texts: Sequence[str]) -> None:
+    for index, text in enumerate(texts):
+        if len(text) > (limit := MAX_TEXT_CHARACTERS):
+            raise InputError(index, f"has {len(text):,} characters, but may have at most {limit:,}; split it.")
+        check_unicode(index, text)
 
 
 def check_unicode(index: int, text: str) -> None:
