@@ -273,8 +273,8 @@ class TextTranslator:
             bare = read_without(block, span, its_items, reading, left_out) if left_out else None
             tags = frozenset(inner_tags(block, *span))
             needs_attention = self._has_attention and self._is_aligned(reading.text, its_items, tags)
-            spans = encoded.spans.get(reading.text)
-            source = Source(reading.text, its_ids, needs_attention=needs_attention, spans=spans)
+            tokens = encoded.spans.get(reading.text)
+            source = Source(reading.text, its_ids, needs_attention=needs_attention, spans=tokens)
             sentences.append(PlannedSentence(block, span, tuple(its_items), tags, reading, bare, source))
         return sentences
 

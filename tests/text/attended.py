@@ -38,7 +38,7 @@ class WordTokenizer:
         return [[*map(self.id, self.pieces(text)), *[0] * special_tokens] for text in texts]
 
     def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        return [(*self.encode_batch([text], special_tokens=True), self.spans(text)) for text in texts]
+        return list(zip(self.encode_batch(texts, special_tokens=True), map(self.spans, texts), strict=True))
 
     def id(self, word: str) -> int:
         if word not in self.known:

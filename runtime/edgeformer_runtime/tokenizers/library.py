@@ -44,10 +44,9 @@ class LibrarySegmenter(Segmenter):
         name: str | None = self._tokenizer.id_to_token(index) if 0 <= index < self.size else None
         return name
 
-    def tokens(self, ids: Sequence[int]) -> list[str | None]:
+    def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the entry of each id."""
-        find, size = self._tokenizer.id_to_token, self.size
-        return [find(index) if 0 <= index < size else None for index in ids]
+        return list(map(self._tokenizer.id_to_token, ids))
 
     def token_id(self, name: str) -> int | None:
         """Return the id of an entry; ``None`` if there is no such entry."""
@@ -84,11 +83,6 @@ class LibrarySegmenter(Segmenter):
         """Return the part of a text that each token stands for, with a space before it if it begins a word."""
         pieces = [text[start:end] for start, end in self.spans(text)]
         return [f" {pieces[0].lstrip()}", *pieces[1:]] if pieces else []
-
-    def spans(self, text: str) -> list[Span]:
-        """Return which characters of a text each token stands for."""
-        spans: list[Span] = self._tokenizer.encode(text, add_special_tokens=False).offsets
-        return spans
 
 
 def drop_cache(model: models.Model) -> None:

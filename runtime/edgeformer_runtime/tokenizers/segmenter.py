@@ -19,9 +19,9 @@ class Segmenter(ABC):
     def token(self, index: int) -> str | None:
         """Return the entry with an id; ``None`` if there is no such id."""
 
-    def tokens(self, ids: Sequence[int]) -> list[str | None]:
-        """Return the entry of each id."""
-        return [self.token(index) for index in ids]
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """Return the entry of each id, all of which there are."""
+        return [str(self.token(index)) for index in ids]
 
     @abstractmethod
     def token_id(self, name: str) -> int | None:
@@ -31,9 +31,9 @@ class Segmenter(ABC):
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Encode texts, without special tokens."""
 
+    @abstractmethod
     def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
         """Encode texts, and return which characters of each of them its tokens stand for."""
-        return list(zip(self.encode(texts), map(self.spans, texts), strict=True))
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
@@ -51,6 +51,6 @@ class Segmenter(ABC):
     def pieces(self, text: str) -> list[str]:
         """Return the part of a text that each of its tokens stands for, with a space before it if it begins a word."""
 
-    @abstractmethod
     def spans(self, text: str) -> list[Span]:
         """Return which characters of a text each of its tokens stands for."""
+        return self.encode_with_spans([text])[0][1]

@@ -244,10 +244,10 @@ class Tokenizer:
             ValueError: an id is not in the vocabulary.
         """
         ids = list(map(int, ids))
-        tokens = [token for token in self._model.tokens(ids) if token is not None]
-        if len(tokens) < len(ids):
-            raise ValueError(f"Token ids must be between 0 and {self.vocab_size - 1}, got {ids}.")
-        return tokens
+        for index in ids:
+            if not 0 <= index < self.vocab_size:
+                raise ValueError(f"A token id must be between 0 and {self.vocab_size - 1}, got {index}.")
+        return self._model.tokens(ids)
 
 
 def _check_texts(texts: Sequence[str]) -> None:
