@@ -13,12 +13,21 @@ import pytest
 
 from edgeformer_runtime.bundle.open import file_sha256, manifest_hash_line
 from edgeformer_runtime.contract import ATTENTION_FILE, GOLDEN_FILE, MANIFEST_FILE, MANIFEST_HASH_FILE
+from edgeformer_runtime.engines.onnx import OnnxSession
+from edgeformer_runtime.translator import Translator
 
 BUNDLE_FILES = (
     *("README.md", "attention.onnx", "decoder.onnx", "encoder.onnx", "golden.json", "manifest.json"),
     *("manifest.json.sha256", "tokenizer.json", "weights.bin"),
 )
 """All files of a bundle with attention weights and one tokenizer."""
+
+
+def onnx_session(translator: Translator) -> OnnxSession:
+    """The session of a translator that runs in ONNX Runtime."""
+    session = translator.session
+    assert isinstance(session, OnnxSession)
+    return session
 
 
 def copy_of(bundle: Path, folder: Path) -> Path:

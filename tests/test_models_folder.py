@@ -10,7 +10,7 @@ from edgeformer.config import load_recipe
 from edgeformer_runtime import Translator
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.check.golden import check_golden
-from edgeformer_runtime.models.names import found_models, named_models
+from edgeformer_runtime.models.names import list_models, named_models
 from tests.conftest import ROOT
 
 MODELS = ROOT / "models"
@@ -36,7 +36,7 @@ EXPECTED = {
 
 def test_commands_find_them_by_name() -> None:
     assert [model.name for model in named_models([MODELS])] == NAMES
-    assert found_models([MODELS])[1] == [], "programs beside the models are not mentioned"
+    assert list_models([MODELS])[1] == [], "programs beside the models are not mentioned"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -153,24 +153,6 @@ def reference_beam(session: ToySession, source: Ids, options: DecodeOptions, pre
     return Reference(hypotheses[: options.n_best], steps)
 
 
-def enumerate_all(session: ToySession, source: Ids, length: int, length_penalty: float) -> list[Hypothesis]:
-    """List every possible output of at most ``length`` tokens, end token included, best first."""
-    hypotheses = []
-    level: list[tuple[float, Ids]] = [(0.0, ())]
-    for steps in range(1, length + 1):
-        extended = []
-        for total, ids in level:
-            values = session.log_probabilities(source, ids)
-            for token in np.flatnonzero(np.isfinite(values)).tolist():
-                if token == session.special.eos:
-                    hypotheses.append(Hypothesis(ids, score(total + values[token], steps, length_penalty), True))
-                else:
-                    extended.append((total + float(values[token]), (*ids, token)))
-        level = extended
-    hypotheses += [Hypothesis(ids, score(total, length, length_penalty), False) for total, ids in level]
-    return sorted(hypotheses, key=lambda hypothesis: -(hypothesis.score or 0.0))
-
-
 def same(hypotheses: Sequence[Hypothesis], expected: Sequence[Hypothesis], tolerance: float = 1e-5) -> bool:
     """Return whether ids, order and ends are equal, and scores within a tolerance: the search sums float32 values."""
     return len(hypotheses) == len(expected) and all(

@@ -19,7 +19,7 @@ from edgeformer_runtime.bundle.open import Bundle, file_sha256, open_bundle
 from edgeformer_runtime.bundle.tokenizers import bundle_tokenizer
 from edgeformer_runtime.check.machine import machine_summary
 from edgeformer_runtime.encoding import encode_sources
-from edgeformer_runtime.engines.base import chosen_engine
+from edgeformer_runtime.engines.base import choose_engine
 from edgeformer_runtime.engines.cpus import available_cpus, useful_threads
 from edgeformer_runtime.search.shortlist import bundle_shortlist
 
@@ -244,7 +244,7 @@ def _peers(
 
 def _on_kernels(bundles: Sequence[Bundle], names: Mapping[str, Path], options: BenchmarkOptions) -> dict[str, Path]:
     """Return the bundles that run on the kernels, by name on ONNX Runtime."""
-    engines = [chosen_engine(bundle, options.engine, options.device) for bundle in bundles]
+    engines = [choose_engine(bundle, options.engine, options.device) for bundle in bundles]
     named = zip(names.items(), engines, strict=True)
     found = {f"{name} on ONNX Runtime": path for (name, path), engine in named if engine == "kernels"}
     if not found:

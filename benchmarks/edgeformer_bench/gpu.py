@@ -24,7 +24,7 @@ from edgeformer_bench.peers.base import PeerError
 from edgeformer_runtime.check.machine import machine_summary
 from edgeformer_runtime.cli.output import console, print_json, table
 from edgeformer_runtime.engines.cpus import available_cpus
-from edgeformer_runtime.engines.onnx import checked_device
+from edgeformer_runtime.engines.onnx import check_device
 from edgeformer_runtime.errors import DeviceError, EdgeformerError
 
 Figures = dict[str, float | str]
@@ -67,7 +67,7 @@ def main(data: Path | None, as_json: bool) -> None:
 
     device, machine, rows, begin = "cuda", machine_summary(), dict[str, Figures](), time.monotonic()
     try:
-        checked_device("cuda")
+        check_device("cuda")
         machine = f"{torch.cuda.get_device_name()}, {machine}"
     except (DeviceError, RuntimeError, AssertionError) as error:  # the last two are torch's
         device, rows["CUDA"] = "cpu", {"not run": str(error)}

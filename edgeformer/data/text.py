@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from edgeformer.errors import DataError
 from edgeformer_runtime.cli.text_input import decoded_blocks
-from edgeformer_runtime.files import checked_members
+from edgeformer_runtime.files import check_members
 
 Pair = tuple[str, str]
 """A source sentence and its target sentence."""
@@ -164,7 +164,7 @@ def opened(file: str | Path, content: bytes | None = None) -> Iterator[IO[bytes]
                     raise DataError(
                         f"`{match['archive']}` has no member `{match['member']}`; it holds {members or 'nothing'}."
                     )
-                checked_members(archive, MAX_MEMBERS)
+                check_members(archive, MAX_MEMBERS)
                 with archive.open(match["member"]) as packed:
                     yield packed
             return

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeformer.errors import ConfigError, ImporterError
-from edgeformer_runtime.files import checked_members
+from edgeformer_runtime.files import check_members
 
 MAX_ARRAYS = 100_000
 """Arrays of a model, and files of an archive."""
@@ -59,7 +59,7 @@ def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            checked_members(archive, MAX_ARRAYS)
+            check_members(archive, MAX_ARRAYS)
             yield archive
     except ImporterError:
         raise

@@ -97,7 +97,7 @@ def _is_temporary(name: Path, path: Path) -> bool:
     return any(part.startswith(f".{path.name}.") for part in name.parts)
 
 
-def checked_members(archive: zipfile.ZipFile, limit: int) -> list[zipfile.ZipInfo]:
+def check_members(archive: zipfile.ZipFile, limit: int) -> list[zipfile.ZipInfo]:
     """The members of a zip file, none of which takes more memory to read than is asked for.
 
     Args:

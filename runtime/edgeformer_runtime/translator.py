@@ -15,16 +15,16 @@ from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.signature import Key
 from edgeformer_runtime.bundle.tokenizers import bundle_tokenizers
 from edgeformer_runtime.encoding import EncodedTexts, decoded, encode_sources, encode_texts, refuse_string, with_ids
-from edgeformer_runtime.engines.base import BundleSession, chosen_engine, open_session
+from edgeformer_runtime.engines.base import BundleSession, choose_engine, open_session
 from edgeformer_runtime.engines.cpus import divide_cpus
 from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.limits import MAX_OPTION, MAX_THREADS, MAX_WORKERS
-from edgeformer_runtime.models.names import opened_bundle
+from edgeformer_runtime.models.names import resolve_bundle
 from edgeformer_runtime.scores import Score, score_targets
 from edgeformer_runtime.search.loop import Counters, decode, search_steps
 from edgeformer_runtime.search.options import DecodeChanges, DecodeOptions, TokensOrText, changed, check_count
 from edgeformer_runtime.search.requests import Cancel, Stop, make_requests, stops_of
-from edgeformer_runtime.search.search import Done, Hypothesis
+from edgeformer_runtime.search.search import Hypothesis, SentenceCallback
 from edgeformer_runtime.search.session import StepSession
 from edgeformer_runtime.tokenizers import Tokenizer
 from edgeformer_runtime.translation import BLANK, OnError, Source, TokenStep, Translation
@@ -123,8 +123,8 @@ class Translator(Generic[SessionT_co]):
         """
         check_count("workers", workers, 0, MAX_WORKERS)
         check_count("threads", threads, 0, MAX_THREADS)
-        bundle = opened_bundle(bundle, trusted_keys)
-        engine = chosen_engine(bundle, engine, device)
+        bundle = resolve_bundle(bundle, trusted_keys)
+        engine = choose_engine(bundle, engine, device)
         most_threads = 1 if engine == "kernels" else MAX_THREADS
         threads, workers = divide_cpus(
             bundle.nbytes, threads, workers if device == "cpu" else workers or 1, most_threads
@@ -381,7 +381,7 @@ class Translator(Generic[SessionT_co]):
 
     def _told(
         self, done: Callable[[int, Translation], object] | None, encoded: EncodedTexts, options: DecodeOptions
-    ) -> Done | None:
+    ) -> SentenceCallback | None:
         """A function that takes hypotheses, and calls one that takes translations; ``None`` if translations are not
         complete without attention weights."""
         if done is None or options.needs_attention:

@@ -114,9 +114,9 @@ def _check(settings: ServeSettings, workspace: Workspace) -> None:
         EdgeformerError: a device or a key cannot be used, or a bundle is not trusted.
     """
     from edgeformer_runtime.bundle.open import check_trust
-    from edgeformer_runtime.engines.onnx import checked_device
+    from edgeformer_runtime.engines.onnx import check_device
 
-    checked_device(settings.device)
+    check_device(settings.device)
     for model in workspace.catalog().models if settings.trusted_keys else ():
         check_trust(model.path, settings.trusted_keys)
 

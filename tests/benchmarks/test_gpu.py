@@ -19,7 +19,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(device: str) -> str:
         raise DeviceError(f"there is no {device}")
 
-    monkeypatch.setattr(gpu, "checked_device", refuse)
+    monkeypatch.setattr(gpu, "check_device", refuse)
 
 
 def rows_of(code: int) -> dict[str, dict[str, Any]]:

@@ -25,6 +25,7 @@ from edgeformer_runtime.search.loop import decode
 from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
 from tests import commands
+from tests.bundles import onnx_session
 from tests.company import changed_by_company
 from tests.cuda import needs_cuda, sizes
 from tests.factory import PAIRS
@@ -88,8 +89,8 @@ def random_sources(lengths: list[int], seed: int = 0) -> list[list[int]]:
 
 def test_graphs_run_there(case: Opened) -> None:
     for graph in (
-        case.cuda.session._graphs.encoder,
-        case.cuda.session._graphs.steps["decoder.onnx"].session,
+        onnx_session(case.cuda)._graphs.encoder,
+        onnx_session(case.cuda)._graphs.steps["decoder.onnx"].session,
     ):
         assert graph.get_providers()[0] == PROVIDERS["cuda"]
         assert graph.get_provider_options()[PROVIDERS["cuda"]]["use_tf32"] == "0"
@@ -145,7 +146,7 @@ def test_threads_share_one_session(case: Opened) -> None:
 
 
 def test_the_state_stays_there(case: Opened) -> None:
-    session, table = case.cuda.session, case.cuda.bundle.manifest.state
+    session, table = onnx_session(case.cuda), case.cuda.bundle.manifest.state
     state = session.start(np.array([[5, 6, 3], [7, 3, 0], [8, 9, 3]]), np.array([3, 2, 3]))
     state.select(np.array([0, 0, 1, 1, 2, 2]), None)
     for token in range(4, 7):

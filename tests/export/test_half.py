@@ -25,6 +25,7 @@ from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
 from tests import graphs
+from tests.bundles import onnx_session
 from tests.company import changed_by_company
 from tests.cuda import WIDE
 from tests.factory import PAIRS
@@ -93,7 +94,7 @@ def test_the_state_table_tells_so(exported: Exported) -> None:
     assert [(tensor.name, tensor.dtype) for tensor in manifest.state] == [
         (tensor.name, half.get(tensor.dtype, tensor.dtype)) for tensor in table
     ]
-    state = Translator.open(exported.bundle).session.start(np.array([[5, 6, 3]]), np.array([3]))
+    state = onnx_session(Translator.open(exported.bundle)).start(np.array([[5, 6, 3]]), np.array([3]))
     state.select(np.array([0, 0]), None)
     for _ in range(2):
         logits = state.step(np.array([5, 6]))

@@ -65,8 +65,3 @@ def test_what_a_model_reads_around_a_text_is_never_truncated(prefix: tuple[str, 
     for length in range(around + 1, around + 6):
         (source,) = encode_sources(tokenizer, ["a b c d a b"], length, truncate=True)
         assert source.ids == (*tokenizer.ids(prefix), *[4, 5, 6, 7, 4][: length - around], END)
-
-
-def test_there_is_at_least_one_worker() -> None:
-    with pytest.raises(OptionError, match="`workers` must be at least 1, but is 0"):
-        translator_of(ToySession(), workers=0)

@@ -52,12 +52,6 @@ def test_every_target_token_has_one_unit_of_weight(translator: Translator, max_l
         assert max_length is None or len(attention.weights) == max_length
 
 
-def test_it_depends_on_source_and_target(translator: Translator) -> None:
-    (first,) = translator.attention(translator.translate(TEXTS[:1]))
-    assert np.abs(first.weights - first.weights[:1]).max() > 0.001
-    assert np.abs(first.weights - 1 / len(first.source_tokens)).max() > 0.001
-
-
 @pytest.mark.parametrize("max_batch_tokens", [1, 40, 4096])
 def test_a_pair_has_the_same_weights_alone_and_among_others(translator: Translator, max_batch_tokens: int) -> None:
     sources, targets = pairs(translator, TEXTS)
@@ -82,12 +76,6 @@ def test_any_pair_can_be_asked_for(translator: Translator) -> None:
     assert attention_weights(translator.session, [], []) == []
 
 
-def test_a_prefix_has_the_first_rows(translator: Translator) -> None:
-    sources, targets = pairs(translator, TEXTS[:1])
-    whole, part = (attention_weights(translator.session, sources, [ids])[0] for ids in (targets[0], targets[0][:3]))
-    np.testing.assert_allclose(part, whole[:3], atol=SAME)
-
-
 def test_blank_texts_have_none(translator: Translator) -> None:
     texts = ["", TEXTS[1], " "]
     translations = translator.translate(texts)
@@ -96,19 +84,6 @@ def test_blank_texts_have_none(translator: Translator) -> None:
         assert (empty.source_tokens, empty.target_tokens, empty.weights.shape) == ((), (), (0, 0))
         assert empty.alignment == ()
     np.testing.assert_array_equal(attention.weights, translator.attention(translations[1:2])[0].weights)
-
-
-@pytest.mark.parametrize(("finished", "expected"), [(True, ((1, 0), (0, 1))), (False, ((1, 0), (0, 1), (1, 2)))])
-@pytest.mark.parametrize("before", range(3))
-@pytest.mark.parametrize("after", range(3))
-def test_the_alignment_leaves_special_tokens_out(
-    finished: bool, expected: tuple[tuple[int, int], ...], before: int, after: int
-) -> None:
-    weights = np.full((3, before + 2 + after), 0.8, np.float32)
-    weights[:, before : before + 2] = [[0.1, 0.7], [0.3, 0.1], [0.0, 0.1]]
-    source, text = ("<s>",) * before + ("a", "b") + ("</s>",) * after, range(before, before + 2)
-    attention = Attention(source, ("x", "y", "</s>" if finished else "z"), weights, finished, text)
-    assert attention.alignment == tuple((before + position, target) for position, target in expected)
 
 
 def test_special_tokens_alone_are_aligned_with_nothing() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from edgeformer_runtime.engines import best_tokens as engine_best_tokens
-from edgeformer_runtime.engines.best_tokens import BestTokensGraphs, OnnxBestTokens, chunking
-from edgeformer_runtime.search.best_tokens import best_tokens, log_sum_exp, most_probable
+from edgeformer_runtime.engines.best_tokens import OnnxBestTokens, chunking, graphs_on_demand
+from edgeformer_runtime.search.best_tokens import best_tokens, log_sum_exp
 from edgeformer_runtime.search.session import BestTokens, FloatArray
 from tests.amounts import combinations, examples
 
@@ -46,7 +46,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[OnnxBestTokens]:
     options.intra_op_num_threads = 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine_best_tokens, "WHOLE", 0 if request.param == "chunks" else 10**6)
-        yield OnnxBestTokens(BestTokensGraphs(options))
+        yield OnnxBestTokens(graphs_on_demand(options))
 
 
 @pytest.fixture(scope="module", params=["numpy", "engine"])
@@ -64,18 +64,6 @@ def test_log_sum_exp_is_that_of_float64(case: Case, size: float) -> None:
     assert found.shape == peak.shape
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6)
-
-
-@FEW
-@given(case=cases())
-def test_most_probable_tokens_are_those_of_float64(case: Case) -> None:
-    logits, count = case
-    exact = exact_log_softmax(logits)
-    expected = np.argsort(-exact, axis=1, kind="stable")[:, :count]
-    value, token = most_probable(logits, count)
-    assert value.dtype == np.float32
-    np.testing.assert_array_equal(token, expected)
-    np.testing.assert_allclose(value, np.take_along_axis(exact, expected, axis=1), rtol=2e-6, atol=4e-6)
 
 
 @FEW

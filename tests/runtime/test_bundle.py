@@ -124,13 +124,6 @@ def test_files_beside_the_listed_ones_are_ignored(small_bundle: Path, tmp_path: 
         opened.file("notes.txt")
 
 
-def test_a_bundle_knows_its_files_and_size(small_bundle: Path) -> None:
-    opened = open_bundle(str(small_bundle))
-    assert opened.file("weights.bin") == small_bundle / "weights.bin"
-    listed = [path for path in small_bundle.iterdir() if not path.name.startswith("manifest")]
-    assert opened.nbytes == sum(path.stat().st_size for path in listed)
-
-
 def test_a_bundle_that_was_opened_by_a_relative_path_stays_found(
     small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint, EntryPoints
 import pytest
 
 from edgeformer_runtime.check import checkpoint
-from edgeformer_runtime.check.checkpoint import VERIFIERS, installed_verifier
+from edgeformer_runtime.check.checkpoint import VERIFIERS, load_verifier
 from edgeformer_runtime.errors import ConfigError
 
 
@@ -19,14 +19,14 @@ def install(monkeypatch: pytest.MonkeyPatch, *values: str) -> None:
 
 def test_the_installed_verifier_is_loaded_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, "math:sqrt")
-    verifier: object = installed_verifier()
+    verifier: object = load_verifier()
     assert verifier is math.sqrt
 
 
 def test_what_is_missing_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch)
     with pytest.raises(ConfigError, match=r"needs `edgeformer_export`: pip install 'edgeformer\[export\]'"):
-        installed_verifier()
+        load_verifier()
     install(monkeypatch, "a_package_that_is_missing:verify")
     with pytest.raises(ConfigError, match=r"needs `a_package_that_is_missing`: pip install 'edgeformer\[export\]'"):
-        installed_verifier()
+        load_verifier()

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edgeformer_runtime.contract import ATTENTION_FILE, DECODER_FILE, ENCODER_FILE
 from edgeformer_runtime.translator import Translator
 from edgeformer_text.results import plausible
-from tests.bundles import copy_of, opened_graphs, without_attention
+from tests.bundles import copy_of, without_attention
 from tests.commands import error, python, run
 
 LINES = ["The old dog runs 350 times near the sea.", "", "The green river sings.", "  ", "machine"]
@@ -110,18 +109,6 @@ def test_text_of_options_reaches_the_search(
     found = [json.loads(line)["hypotheses"][0]["ids"] for line in result.stdout.splitlines()]
     assert found == [list(translation.best.ids) for translation in translator.translate(LINES, **changes)]
     assert found != [list(translation.best.ids) for translation in translator.translate(LINES)]
-
-
-def test_what_is_not_utf8_names_line_and_file(small_bundle: Path, tmp_path: Path) -> None:
-    content = b"dog\nriver\nca\xff\xe9\n"
-    source, target = tmp_path / "latin.txt", tmp_path / "out"
-    source.write_bytes(content)
-    target.write_text("from before", encoding="utf-8")
-    message = error("translate", "--lines", small_bundle, "--input", source, "--output", target)
-    assert f"Line 3 of {source} is not UTF-8" in message
-    assert target.read_text(encoding="utf-8") == "from before"
-    assert len(list(tmp_path.iterdir())) == 2
-    assert "Line 3 of standard input is not UTF-8" in error("translate", "--lines", small_bundle, stdin=content)
 
 
 def test_a_line_too_long_is_named_and_leaves_no_file(small_bundle: Path, tmp_path: Path) -> None:
@@ -259,16 +246,6 @@ class TestAttention:
                 np.testing.assert_allclose(item["weights"], attention.weights, atol=1e-5)
                 assert all(len(str(weight)) <= 8 or weight < 1e-4 for row in item["weights"] for weight in row)
         assert [not item["weights"] for item in found] == [not line.strip() for line in LINES]
-
-    @pytest.mark.parametrize("options", [[], ["--json"]])
-    def test_without_the_option_it_costs_nothing(
-        self, small_bundle: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
-    ) -> None:
-        opened = opened_graphs(monkeypatch)
-        assert "attention" not in run("translate", "--lines", small_bundle, "dog", *options).stdout
-        assert opened == [DECODER_FILE, ENCODER_FILE]
-        run("translate", "--lines", small_bundle, "dog", "--json", "--attention")
-        assert opened[2:] == [DECODER_FILE, ENCODER_FILE, ATTENTION_FILE]
 
     def test_a_bundle_without_weights_is_an_error_before_any_work(
         self, small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -447,18 +447,6 @@ def test_a_batch_of_a_hostile_plan_does_not_fit(kernels: Translator) -> None:
     assert state.nbytes <= estimate
 
 
-def test_a_batch_is_given_up_within_a_step(kernels: Translator) -> None:
-    asked: list[int] = []
-
-    def cancel() -> bool:
-        asked.append(1)
-        return len(asked) > 3
-
-    results = kernels.translate(TEXTS[:1], beam_size=4, cancel=cancel, on_error="return")
-    assert type(results[0].error).__name__ == "CanceledError"
-    assert len(asked) <= 5
-
-
 def test_verification_covers_both(kernels: Translator, tmp_path: Path) -> None:
     del kernels
     assert "run by onnxruntime and kernels" in run("verify", BUNDLE).stdout

@@ -191,13 +191,6 @@ def test_state_tensors(entry: StateTensor, words: str | None) -> None:
     assert words is None or words in problems[0]
 
 
-def test_names_of_state_tensors() -> None:
-    cache, constant = tensor(name="key"), tensor(name="memory", kind="constant", axes=("N", "S"))
-    assert (cache.input_name, cache.output_name, cache.from_encoder) == ("past.key", "present.key", False)
-    assert (constant.input_name, constant.output_name, constant.from_encoder) == ("memory", "memory", True)
-    assert tensor(kind="recurrent", axes=("R", 2)).from_encoder
-
-
 def test_a_number_of_many_digits_is_refused(small_bundle: Path) -> None:
     data = (small_bundle / "manifest.json").read_bytes()
     for number in (b"9" * 5000, b"1e999", b"-" + b"9" * 4000):

@@ -15,7 +15,7 @@ from edgeformer_runtime.bundle.manifest import Precision
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.engines import cpus
 from edgeformer_runtime.engines import onnx as onnx_engine
-from edgeformer_runtime.engines.cpus import available_cpus, useful_threads
+from edgeformer_runtime.engines.cpus import available_cpus
 from edgeformer_runtime.engines.cuda import check_cuda
 from edgeformer_runtime.engines.onnx import OnnxSession
 from edgeformer_runtime.errors import BundleError, DeviceError
@@ -120,11 +120,6 @@ def test_a_graph_that_onnxruntime_refuses_is_named(small_bundle: Path, monkeypat
     monkeypatch.setattr(ort, "InferenceSession", refuse)
     with pytest.raises(BundleError, match=r"cannot open `decoder\.onnx`: no such operator"):
         OnnxSession(open_bundle(small_bundle))
-
-
-def test_larger_models_use_more_threads() -> None:
-    assert [useful_threads(nbytes, 4) for nbytes in (0, 9_000_000, 11_000_000, 10**9)] == [1, 1, 2, 4]
-    assert useful_threads(10**9, 0) == 1
 
 
 @pytest.mark.parametrize(

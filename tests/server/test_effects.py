@@ -249,7 +249,7 @@ def settings_of(small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("edgeformer_server.server.bind", bound)
     monkeypatch.setattr("edgeformer_server.server.serve", lambda settings, listener: captured.append(settings))
     monkeypatch.setattr("edgeformer_runtime.bundle.open.check_trust", lambda path, keys: None)
-    monkeypatch.setattr("edgeformer_runtime.engines.onnx.checked_device", lambda device: device)
+    monkeypatch.setattr("edgeformer_runtime.engines.onnx.check_device", lambda device: device)
 
     def settings_of(*arguments: str) -> dict[str, Any]:
         result = run("serve", small_bundle, *arguments)

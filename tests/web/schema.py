@@ -20,7 +20,7 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle import generation, manifest, plan, text_format
 from edgeformer_runtime.check import golden
 from edgeformer_runtime.search import options
-from edgeformer_runtime.search.option_values import Flag, Ids, Real, Values, Whole
+from edgeformer_runtime.search.option_values import Booleans, Integers, Numbers, TokenIds, Values
 from edgeformer_runtime.tokenizers import tokenizer_file
 from tests.web.package import WEB
 
@@ -60,7 +60,7 @@ def decode_options() -> Schema:
     """The schema of decoding options, whose names are in camel case in TypeScript."""
     properties = {
         _camel_case(name): {**_values(declared.values, default), "default": default}
-        for name, (default, declared) in options.declared().items()
+        for name, (default, declared) in options.declarations().items()
         if name not in OMITTED
     }
     documented = documentation(options)["DecodeOptions"]
@@ -87,13 +87,13 @@ def documentation(module: ModuleType) -> dict[str, dict[str, str]]:
 def _values(values: Values, default: Any) -> Schema:
     """The schema of a decoding option."""
     match values:
-        case Whole(least, most):
+        case Integers(least, most):
             schema: Schema = {"type": "integer", "minimum": least, "maximum": most}
-        case Real(_, least, most):
+        case Numbers(_, least, most):
             schema = {"type": "number", "minimum": least, "maximum": most}
-        case Flag():
+        case Booleans():
             schema = {"type": "boolean"}
-        case Ids(nested):
+        case TokenIds(nested):
             token: Schema = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
             tokens: Schema = {"type": "array", "items": token, "tsType": "readonly (number | string)[]"}
             either = {"anyOf": [{"type": "string"}, tokens]}

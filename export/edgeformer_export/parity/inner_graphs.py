@@ -19,8 +19,8 @@ from edgeformer_runtime.engines.cuda import DeviceRows, DeviceTensors
 from edgeformer_runtime.engines.onnx import PROVIDERS, SETTINGS
 from edgeformer_runtime.engines.onnx_graphs import (
     EXACT_PRODUCTS,
-    EngineErrors,
     StepGraph,
+    engine_errors,
     products_saturate,
     quiet_options,
 )
@@ -78,7 +78,7 @@ class InnerGraph:
             self._weights = [ort.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
             options.add_external_initializers(list(weights), self._weights)
         providers = [(PROVIDERS[device], SETTINGS[device])]
-        with EngineErrors(file):
+        with engine_errors(file):
             content = _with_outputs(graph, names)
             self.session = ort.InferenceSession(content, options, providers=providers, enable_fallback=0)
         self.outputs = [output.name for output in self.session.get_outputs()]
@@ -95,7 +95,7 @@ class InnerGraph:
         binding.bind_cpu_input(contract.SOURCE_LENGTH, source_length)
         for name in self.outputs:
             binding.bind_output(name, self.device)
-        with EngineErrors(self.file):
+        with engine_errors(self.file):
             self.session.run_with_iobinding(binding)
             return dict(zip(self.outputs, binding.get_outputs(), strict=True))
 
@@ -167,7 +167,7 @@ class InnerGraphs:
     def _shown(self, graph: InnerGraph, outputs: Values) -> Stage:
         hidden = {*graph.names, *(tensor.output_name for tensor in self._table if tensor.kind == "cache")}
         names = [*graph.names, *(name for name in graph.outputs if name not in hidden)]
-        with EngineErrors(graph.file):  # raised for values that are not arrays, such as sequences
+        with engine_errors(graph.file):  # raised for values that are not arrays, such as sequences
             return {name: outputs[name].numpy() for name in names}
 
 

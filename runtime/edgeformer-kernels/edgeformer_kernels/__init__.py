@@ -78,7 +78,7 @@ class SearchOptions(NamedTuple):
     loop_given: int = 0
 
 
-class Found(NamedTuple):
+class KernelHypothesis(NamedTuple):
     """A hypothesis."""
 
     ids: list[int]
@@ -240,9 +240,9 @@ class Batch(_Handle):
         initial: Sequence[float],
         options: SearchOptions,
         stopped: Callable[[int], bool] | None = None,
-        ended: Callable[[int, list[Found]], object] | None = None,
+        ended: Callable[[int, list[KernelHypothesis]], object] | None = None,
         begun: Callable[[], object] | None = None,
-    ) -> list[list[Found]]:
+    ) -> list[list[KernelHypothesis]]:
         """Search to the end of every sentence.
 
         Args:
@@ -327,7 +327,7 @@ class _Hypotheses:
         numbers = self._token, self._each, self._length, self._score, self._finished
         self.pointers = _Results(room, *(_address(each) for each in numbers))
 
-    def of(self, sentence: int) -> list[Found]:
+    def of(self, sentence: int) -> list[KernelHypothesis]:
         """The hypotheses of a sentence, best first."""
         found, first = [], sentence * self._ranks
         for place in range(first, first + self._ranks):
@@ -335,7 +335,7 @@ class _Hypotheses:
             if size < 0:
                 break
             ids, each = self._token[start : start + size - is_finished], self._each[start : start + size]
-            found.append(Found(ids.tolist(), self._score[place], bool(is_finished), each.tolist()))
+            found.append(KernelHypothesis(ids.tolist(), self._score[place], bool(is_finished), each.tolist()))
         return found
 
 

@@ -55,7 +55,7 @@ Verifier = Callable[..., CheckpointResult]
 """Compares a bundle with a checkpoint: ``edgeformer_export.parity.verify.verify_against_run``."""
 
 
-def installed_verifier() -> Verifier:
+def load_verifier() -> Verifier:
     """Load the verifier of the installed exporter.
 
     Raises:

@@ -19,7 +19,7 @@ from edgeformer_runtime.bundle.plain_files import reading, shortened
 from edgeformer_runtime.check.sizes import size_problems
 from edgeformer_runtime.contract import GOLDEN_FILE
 from edgeformer_runtime.engines import Engine
-from edgeformer_runtime.engines.base import chosen_engine
+from edgeformer_runtime.engines.base import choose_engine
 from edgeformer_runtime.engines.onnx import OnnxSession
 from edgeformer_runtime.errors import BundleError, ModelError
 from edgeformer_runtime.limits import (
@@ -156,7 +156,7 @@ def _compared(translator: Translator, golden: Golden) -> GoldenResult:
     _run_cases(translator, golden.cases, 1, tolerance, outcome)
     engines: list[Engine] = ["onnxruntime"]
     problems += outcome.problems
-    if not problems and chosen_engine(translator.bundle, "auto", session.device) == "kernels":
+    if not problems and choose_engine(translator.bundle, "auto", session.device) == "kernels":
         engines.append("kernels")
         problems += kernel_problems(translator, golden)
     if translator.bundle.has_attention and not problems:

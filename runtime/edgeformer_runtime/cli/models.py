@@ -35,13 +35,13 @@ def models(folders: tuple[Path, ...], removed: tuple[str, ...], as_json: bool) -
       EDGEFORMER_MODELS=/srv/models edgeformer serve
     """
     from edgeformer_runtime.cli.output import console, human_bytes, print_json, table
-    from edgeformer_runtime.models.names import found_models, model_folders, remove_model
+    from edgeformer_runtime.models.names import list_models, model_folders, remove_model
 
     for name in removed:
         echo(f"Removed `{remove_model(name, folders)}`.", err=True)
     if removed:
         return
-    found, reasons = found_models(folders or None)
+    found, reasons = list_models(folders or None)
     for reason in reasons:
         echo(reason, err=True)
     if as_json:

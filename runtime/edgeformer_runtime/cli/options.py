@@ -14,8 +14,8 @@ import click
 from edgeformer_runtime.bundle.generation import Generation
 from edgeformer_runtime.engines import ENGINES
 from edgeformer_runtime.errors import EdgeformerError
-from edgeformer_runtime.search.option_values import Flag, Ids, Whole
-from edgeformer_runtime.search.options import declared
+from edgeformer_runtime.search.option_values import Booleans, Integers, TokenIds
+from edgeformer_runtime.search.options import declarations
 
 if TYPE_CHECKING:
     from edgeformer_runtime.bundle.open import Bundle
@@ -85,14 +85,14 @@ def _words_given() -> set[str]:
 def decode_option(name: str) -> Declaration:
     """An option of the command line as it is declared in :class:`DecodeOptions`. What is not given is ``None``, or
     without effect; the model's defaults count then."""
-    default, option = declared()[name]
+    default, option = declarations()[name]
     match option.values:
-        case Flag():
+        case Booleans():
             # One that can be turned off may be neither, so that the model's default counts.
             settings: dict[str, Any] = {"default": None} if "/" in option.flag else {"is_flag": True}
-        case Ids():
+        case TokenIds():
             settings = {"multiple": True, "metavar": option.flag.rpartition("-")[2].upper()}
-        case Whole(least):
+        case Integers(least):
             settings = {"type": click.IntRange(least)}
         case _:
             settings = {"type": float}
@@ -123,7 +123,7 @@ bundle = click.argument("bundle", type=BundlePath())
 beam = decode_option("beam_size")
 length_penalty = decode_option("length_penalty")
 batch_tokens = decode_option("max_batch_tokens")
-search = group("search", **{name: decode_option(name) for name, (_, option) in declared().items() if option.flag})
+search = group("search", **{name: decode_option(name) for name, (_, option) in declarations().items() if option.flag})
 """Passes the argument ``search``, a dictionary of ``DecodeChanges``."""
 trusted_keys = click.option(
     "--trusted-key",

@@ -86,7 +86,7 @@ def _check(
 ) -> tuple[int, Machine, GoldenResult, CheckpointResult | None]:
     """Number of files, the machine, golden examples, and the comparison with a run if there is one."""
     from edgeformer_runtime.bundle.open import open_bundle
-    from edgeformer_runtime.check.checkpoint import installed_verifier
+    from edgeformer_runtime.check.checkpoint import load_verifier
     from edgeformer_runtime.check.golden import check_golden
     from edgeformer_runtime.check.machine import this_machine
     from edgeformer_runtime.cli.output import stages
@@ -101,7 +101,7 @@ def _check(
         progress("golden", 0.0)
         golden, compared = check_golden(translator), None
         if "checkpoint" in against:
-            compared = installed_verifier()(
+            compared = load_verifier()(
                 translator,
                 against["checkpoint"],
                 against.get("source"),

@@ -66,7 +66,7 @@ class BundleSession(StepSession):
         return _reopened, (bundle, *settings)
 
 
-def chosen_engine(bundle: Bundle, engine: str, device: str) -> Engine:
+def choose_engine(bundle: Bundle, engine: str, device: str) -> Engine:
     """Return the engine that a bundle runs on.
 
     Args:
@@ -145,7 +145,7 @@ def _reopened(
     opened = open_bundle(bundle.path)
     if opened.manifest != bundle.manifest:
         raise BundleError(f"Bundle `{bundle.path}` has changed since it was opened; open it again.")
-    chosen_engine(opened, engine, device)  # says so if the engine is not installed here
+    choose_engine(opened, engine, device)  # says so if the engine is not installed here
     session = open_session(opened, engine=engine, device=device, threads=threads, shortlist=shortlist)
     return session.with_prefix(prefix)
 

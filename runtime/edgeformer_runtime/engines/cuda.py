@@ -11,7 +11,7 @@ from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.contract import DType, StateTensor
 from edgeformer_runtime.engines.graphs import rows_graph
-from edgeformer_runtime.engines.onnx_graphs import EngineErrors
+from edgeformer_runtime.engines.onnx_graphs import engine_errors
 from edgeformer_runtime.engines.state_tensors import StateTensors, rows_of
 from edgeformer_runtime.errors import DeviceError
 from edgeformer_runtime.precision import PRECISIONS
@@ -48,7 +48,7 @@ class DeviceRows:
             ModelError: the engine fails, for example because the device is out of memory.
         """
         graph = self._graphs[dtype]
-        with EngineErrors(rows_graph(dtype).name):
+        with engine_errors(rows_graph(dtype).name):
             binding = graph.io_binding()
             binding.bind_ortvalue_input("x", value)
             binding.bind_cpu_input("i", np.ascontiguousarray(index))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 import edgeformer_kernels
 import numpy as np
-from edgeformer_kernels import Found, SearchOptions
+from edgeformer_kernels import KernelHypothesis, SearchOptions
 
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.contract import WEIGHTS_FILE
@@ -18,7 +18,7 @@ from edgeformer_runtime.engines.base import BundleSession
 from edgeformer_runtime.errors import BundleError, ConfigError, ModelError, SessionError
 from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.search.requests import Request
-from edgeformer_runtime.search.search import Done, Hypothesis
+from edgeformer_runtime.search.search import Hypothesis, SentenceCallback
 from edgeformer_runtime.search.session import DecoderState, FloatArray, IntArray
 from edgeformer_runtime.search.shortlist import bundle_shortlist
 
@@ -56,7 +56,7 @@ class KernelState(DecoderState):
 
     @_reported("make a step")
     def step(self, token: IntArray) -> FloatArray:
-        """Advance every row; see :meth:`~edgeformer_runtime.search.session.DecoderState.step`."""
+        """RowSelection every row; see :meth:`~edgeformer_runtime.search.session.DecoderState.step`."""
         logits = self._logits[: self._batch.rows]
         self._batch.step(np.ascontiguousarray(token), logits)
         if self._listed is None:
@@ -67,7 +67,7 @@ class KernelState(DecoderState):
 
     @_reported("make a step")
     def attend(self, token: IntArray) -> FloatArray:
-        """Advance every row and return attention weights; see
+        """RowSelection every row and return attention weights; see
         :meth:`~edgeformer_runtime.search.session.DecoderState.attend`."""
         weights: FloatArray = np.empty((self._batch.rows, self._batch.longest), np.float32)
         self._batch.attend(np.ascontiguousarray(token), weights)
@@ -140,7 +140,7 @@ class KernelSession(BundleSession):
         return KernelState(batch, self.bundle.manifest.target_vocab_size, self._restricted(batch, sources))
 
     def search(
-        self, requests: Sequence[Request], options: DecodeOptions, counters: Counters, done: Done | None
+        self, requests: Sequence[Request], options: DecodeOptions, counters: Counters, done: SentenceCallback | None
     ) -> list[list[Hypothesis]] | None:
         """Search as the decode loop does, to the end; see
         :meth:`~edgeformer_runtime.search.session.StepSession.search`."""
@@ -157,7 +157,7 @@ class KernelSession(BundleSession):
         def begun() -> None:
             counters.first_token_seconds += time.perf_counter() - started
 
-        def ended(index: int, found: list[Found]) -> None:
+        def ended(index: int, found: list[KernelHypothesis]) -> None:
             if found and done:  # it was not given up
                 done(index, _hypotheses(requests[index], found, options))
 
@@ -245,7 +245,7 @@ def _sources(source: IntArray, source_length: IntArray) -> list[list[int]]:
     return [row[:length] for row, length in zip(source.tolist(), source_length.tolist(), strict=True)]
 
 
-def _hypotheses(request: Request, found: Sequence[Found], options: DecodeOptions) -> list[Hypothesis]:
+def _hypotheses(request: Request, found: Sequence[KernelHypothesis], options: DecodeOptions) -> list[Hypothesis]:
     """The best hypotheses of a sentence, their given tokens in front."""
     given, probability = (*request.prefix,), request.log_probability or 0.0
     scores = (*[0.0] * (len(given) - 1), probability)[: len(given)]

@@ -25,12 +25,12 @@ from edgeformer_runtime.search.session import IntArray
 try:
     import onnxruntime as ort
 
-    from edgeformer_runtime.engines.best_tokens import BestTokensGraphs, OnnxBestTokens
+    from edgeformer_runtime.engines.best_tokens import OnnxBestTokens, graphs_on_demand
     from edgeformer_runtime.engines.cuda import DeviceRows, DeviceTensors, check_cuda
     from edgeformer_runtime.engines.onnx_graphs import (
         EXACT_PRODUCTS,
-        EngineErrors,
         StepGraph,
+        engine_errors,
         engine_message,
         products_saturate,
         quiet_options,
@@ -101,7 +101,7 @@ class OnnxSession(BundleSession):
         check_count("threads", threads, 0, MAX_THREADS)
         self._manifest = bundle.manifest
         self._table = bundle.manifest.state
-        device = checked_device(device)
+        device = check_device(device)
         if device == "cuda":
             check_cuda(bundle.manifest)
         _check_version()
@@ -120,7 +120,7 @@ class OnnxSession(BundleSession):
             dtypes = {tensor.dtype for tensor in self._table}
             rows = DeviceRows(dtypes, device, options, [(PROVIDERS[device], SETTINGS[device])])
             self.make_tensors = partial(DeviceTensors, rows=rows)
-        self._best_tokens = BestTokensGraphs(options)
+        self._best_tokens = graphs_on_demand(options)
 
     @property
     def best_tokens(self) -> OnnxBestTokens:
@@ -143,7 +143,7 @@ class OnnxSession(BundleSession):
         encoder = self._graphs.encoder
         self._verify_open()
         emitted = [tensor.name for tensor in self._table if tensor.from_encoder]
-        with EngineErrors(contract.ENCODER_FILE):
+        with engine_errors(contract.ENCODER_FILE):
             binding = encoder.io_binding()
             binding.bind_cpu_input(contract.SOURCE, source)
             binding.bind_cpu_input(contract.SOURCE_LENGTH, source_length)
@@ -226,7 +226,7 @@ class OnnxSession(BundleSession):
         return [_open(self.bundle.file(file), self.device, self._options) for file in files]
 
 
-def checked_device(device: str) -> str:
+def check_device(device: str) -> str:
     """Return a device if it can be used.
 
     Raises:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -24,26 +25,17 @@ def engine_message(error: Exception) -> str:
     return shortened(error, _MAX_MESSAGE)
 
 
-class EngineErrors:
-    """Converts any exception raised by the engine in the ``with`` block to :class:`ModelError`.
+@contextmanager
+def engine_errors(file: str) -> Iterator[None]:
+    """Raise the engine's exceptions in the ``with`` block as :class:`ModelError`.
 
     Args:
         file: the graph that the block opens or runs.
     """
-
-    __slots__ = ("_file",)
-
-    def __init__(self, file: str) -> None:
-        self._file = file
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, Exception):  # onnxruntime's own exceptions share no base class
-            raise ModelError(
-                f"onnxruntime {ort.__version__} failed in `{self._file}`: {engine_message(error)}"
-            ) from None
+    try:
+        yield
+    except Exception as error:  # onnxruntime's own exceptions share no base class
+        raise ModelError(f"onnxruntime {ort.__version__} failed in `{file}`: {engine_message(error)}") from None
 
 
 EXACT_PRODUCTS = ("session.x64quantprecision", "1")

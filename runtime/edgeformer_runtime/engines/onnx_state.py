@@ -30,7 +30,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from edgeformer_runtime import contract
-from edgeformer_runtime.engines.onnx_graphs import Binding, EngineErrors, StepGraph
+from edgeformer_runtime.engines.onnx_graphs import Binding, StepGraph, engine_errors
 from edgeformer_runtime.engines.state_tensors import StateTensors
 from edgeformer_runtime.search.session import DecoderState, FloatArray, IntArray
 
@@ -101,8 +101,10 @@ class OnnxState(DecoderState):
         return self._run(self._attention(), token).copy()
 
     def select(self, rows: IntArray, sentences: IntArray | None) -> None:
-        """Reorder, repeat and drop rows, in place; see
-        :meth:`~edgeformer_runtime.search.session.DecoderState.select`."""
+        """Reorder, repeat and drop rows, in place; see :meth:`~edgeformer_runtime.search.session.DecoderState.select`.
+
+        The number of beams may change only before beams are reordered: a search begins with one row per sentence.
+        """
         tensors, beams = self._tensors, self._tensors.beams
         tensors.select(rows, sentences)
         if tensors.beams != beams:
@@ -129,7 +131,7 @@ class OnnxState(DecoderState):
         tensors = self._tensors
         if tensors.length >= tensors.capacity:
             self._widen()
-        with EngineErrors(graph.file):
+        with engine_errors(graph.file):
             binding = self._bindings.get(graph.file)
             if binding is None:
                 binding = self._bindings[graph.file] = self._bind(graph)

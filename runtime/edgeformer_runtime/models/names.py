@@ -41,11 +41,11 @@ def model_folders() -> list[Path]:
 
 
 def named_models(folders: Sequence[Path] | None = None) -> list[Model]:
-    """All models by folder and name; see :func:`found_models`."""
-    return found_models(folders)[0]
+    """All models by folder and name; see :func:`list_models`."""
+    return list_models(folders)[0]
 
 
-def found_models(folders: Sequence[Path] | None = None) -> tuple[list[Model], list[str]]:
+def list_models(folders: Sequence[Path] | None = None) -> tuple[list[Model], list[str]]:
     """All models by folder and name, of those with the same name the first; and which other folders beside them are
     none, and why: a sentence each. Hidden folders and those without any file of a bundle are not mentioned.
 
@@ -86,7 +86,7 @@ def find_bundle(argument: str | Path) -> Path:
     return path
 
 
-def opened_bundle(bundle: str | Path | Bundle, trusted_keys: Sequence[Key] | None) -> Bundle:
+def resolve_bundle(bundle: str | Path | Bundle, trusted_keys: Sequence[Key] | None) -> Bundle:
     """Open a bundle given as a path or as the name of a model, unless it is open already.
 
     Raises:

@@ -17,7 +17,7 @@ from edgeformer_runtime.search.alternatives import decode_alternatives
 from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.search.processors import build_processors
 from edgeformer_runtime.search.requests import Request, Stop, make_requests, pad, request_batches
-from edgeformer_runtime.search.search import BeamSearch, Done, GreedySearch, Hypothesis, Search
+from edgeformer_runtime.search.search import BeamSearch, GreedySearch, Hypothesis, Search, SentenceCallback
 from edgeformer_runtime.search.session import FloatArray, IntArray, StepSession
 
 
@@ -69,7 +69,7 @@ def decode(
     prefixes: Sequence[Sequence[int]] | None = None,
     workers: int = 1,
     stops: Sequence[Stop | None] | None = None,
-    done: Done | None = None,
+    done: SentenceCallback | None = None,
 ) -> list[list[Hypothesis]]:
     """Decode sentences. Outputs are in the order of the sources and independent of batching.
 
@@ -126,7 +126,7 @@ def _decode_requests(
     options: DecodeOptions,
     counters: Counters,
     workers: int,
-    done: Done | None = None,
+    done: SentenceCallback | None = None,
 ) -> list[list[Hypothesis]]:
     """Decode requests in batches, several at a time; by the engine alone, if it can search by itself."""
     batches, workers = _fitting(session, requests, list(request_batches(session, requests, options)), options, workers)
@@ -197,7 +197,7 @@ def _decode_batch(
     requests: Sequence[Request],
     options: DecodeOptions,
     counters: Counters,
-    done: Done | None,
+    done: SentenceCallback | None,
 ) -> list[list[Hypothesis]]:
     """Decode one batch step by step, to the end."""
     live = set(range(len(requests)))
@@ -260,7 +260,7 @@ def search_steps(
             counters.first_token_seconds += clock() - begin
             is_first = False
         if may_stop and (given_up := _stopped(requests, set(search.sentence.tolist()))):
-            advance = advance.then(search.drop(given_up))
+            advance = advance.then(*search.drop(given_up))
         is_finished = search.is_finished
         if is_finished or advance.sentences is not None:  # a state is largest before sentences are dropped
             counters.peak_state_bytes = max(counters.peak_state_bytes, state.nbytes)

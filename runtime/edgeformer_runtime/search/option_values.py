@@ -14,7 +14,7 @@ SMALLEST = math.ulp(0.0)
 
 
 @dataclass(frozen=True)
-class Whole:
+class Integers:
     """Whole numbers between two bounds."""
 
     least: int
@@ -30,7 +30,7 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class Real:
+class Numbers:
     """Numbers between two bounds."""
 
     words: str
@@ -46,7 +46,7 @@ class Real:
 
 
 @dataclass(frozen=True)
-class Flag:
+class Booleans:
     """``True`` and ``False``."""
 
     def problem(self, value: Any) -> str | None:
@@ -55,7 +55,7 @@ class Flag:
 
 
 @dataclass(frozen=True)
-class Ids:
+class TokenIds:
     """Sequences of token ids, or of such sequences."""
 
     nested: bool = False
@@ -69,7 +69,7 @@ class Ids:
         return "must be a list of lists of token ids, none of them empty"
 
 
-Values = Whole | Real | Flag | Ids
+Values = Integers | Numbers | Booleans | TokenIds
 """The values that an option may have. ``problem`` says what a value must be instead, as in "must be at least 1"; it is
 ``None`` if the value is valid."""
 
@@ -79,11 +79,11 @@ def _is_list(value: object) -> bool:
 
 
 def _is_ids(value: Any) -> bool:
-    return _is_list(value) and all(Whole(0).problem(item) is None for item in value)
+    return _is_list(value) and all(Integers(0).problem(item) is None for item in value)
 
 
 @dataclass(frozen=True)
-class Declared:
+class OptionDeclaration:
     """What a field of :class:`DecodeOptions` may be, and how a command line and a server offer it."""
 
     values: Values

@@ -11,7 +11,15 @@ from typing import Any, TypedDict
 
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY
-from edgeformer_runtime.search.option_values import SMALLEST, Declared, Flag, Ids, Real, Values, Whole
+from edgeformer_runtime.search.option_values import (
+    SMALLEST,
+    Booleans,
+    Integers,
+    Numbers,
+    OptionDeclaration,
+    TokenIds,
+    Values,
+)
 
 Token = int | str
 """A token id; or, where a translator turns tokens into ids, a token as the target vocabulary writes it."""
@@ -20,17 +28,17 @@ TokensOrText = str | Sequence[Token]
 
 
 def _option(default: Any, values: Values, flag: str = "", help: str = "", served: Values | None = None) -> Any:
-    return field(default=default, metadata={"declared": Declared(values, flag, help, served)})
+    return field(default=default, metadata={"declaration": OptionDeclaration(values, flag, help, served)})
 
 
-_COUNT = Whole(0, 65_536)
-_LENGTH = Whole(1, 65_536)
-_FACTOR = Real("from 0.01 to 100", 0.01, 100)
-_POSITIVE = Real("positive and finite", SMALLEST, sys.float_info.max)
-_PROBABILITY = Real("from 0 to 1", 0, 1)
-_TOP_P = Real("above 0 and at most 1", SMALLEST, 1)
-_PENALTY = Real(f"from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}", -MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY)
-_RATIO = Real("from 0 to 1000", 0, 1000)
+_COUNT = Integers(0, 65_536)
+_LENGTH = Integers(1, 65_536)
+_FACTOR = Numbers("from 0.01 to 100", 0.01, 100)
+_POSITIVE = Numbers("positive and finite", SMALLEST, sys.float_info.max)
+_PROBABILITY = Numbers("from 0 to 1", 0, 1)
+_TOP_P = Numbers("above 0 and at most 1", SMALLEST, 1)
+_PENALTY = Numbers(f"from -{MAX_LENGTH_PENALTY} to {MAX_LENGTH_PENALTY}", -MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY)
+_RATIO = Numbers("from 0 to 1000", 0, 1000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,34 +55,40 @@ class DecodeOptions:
     """
 
     beam_size: int = _option(
-        4, Whole(1, MAX_BEAM_SIZE), "--beam", "Hypotheses kept per sentence; 1 is greedy search.", Whole(1, 32)
+        4,
+        Integers(1, MAX_BEAM_SIZE),
+        "--beam",
+        "Hypotheses kept per sentence; 1 is greedy search.",
+        Integers(1, 32),
     )
     """Hypotheses kept per sentence (K); 1 is greedy search."""
-    n_best: int = _option(1, Whole(1, MAX_BEAM_SIZE), "--nbest", "Translations per sentence, best first.", Whole(1, 32))
+    n_best: int = _option(
+        1, Integers(1, MAX_BEAM_SIZE), "--nbest", "Translations per sentence, best first.", Integers(1, 32)
+    )
     """Hypotheses returned per sentence, best first; at most ``beam_size * patience``, except in sampling and with
     ``return_alternatives``."""
     patience: float = _option(
         1.0,
-        Real("above 0 and at most 100", SMALLEST, 100),
+        Numbers("above 0 and at most 100", SMALLEST, 100),
         "--patience",
         "Finish a sentence when it has --beam times this many finished hypotheses.",
-        Real("above 0 and at most 10", SMALLEST, 10),
+        Numbers("above 0 and at most 10", SMALLEST, 10),
     )
     """In beam search, a sentence is finished when it has ``beam_size * patience`` finished hypotheses, rounded (Kasai
     et al. 2022, "A Call for Clarity in Beam Search")."""
     beam_shrinks: bool = _option(
         False,
-        Flag(),
+        Booleans(),
         "--beam-shrinks/--beam-refills",
         "Whether a finished hypothesis shrinks the beam by one, as in Marian.",
     )
     """In beam search, each finished hypothesis leaves one place fewer for unfinished ones, as in Marian."""
     early_stopping: bool = _option(
         True,
-        Flag(),
+        Booleans(),
         "--early-stopping/--no-early-stopping",
         "Whether a sentence ends at the --beam-th finished hypothesis, even if an unfinished one scores higher.",
-        Flag(),
+        Booleans(),
     )
     """In beam search, a sentence is finished when it has as many finished hypotheses as ``patience`` says. Otherwise,
     it continues until no unfinished one, divided by its present length, scores higher than the worst of that many, as
@@ -86,25 +100,25 @@ class DecodeOptions:
     longer output."""
     length_includes_end: bool = _option(
         True,
-        Flag(),
+        Booleans(),
         "--length-includes-end/--length-excludes-end",
         "Whether the length of --length-penalty counts the end token.",
     )
     """Count the end token in that length, as fairseq, Marian, CTranslate2 and Transformers do."""
-    min_length: int = _option(0, Whole(0), "--min-length", "Minimum number of tokens.", _COUNT)
+    min_length: int = _option(0, Integers(0), "--min-length", "Minimum number of tokens.", _COUNT)
     """Minimum number of tokens before the end token."""
-    max_length: int | None = _option(None, Whole(1), "--max-length", "Maximum number of tokens.", _LENGTH)
+    max_length: int | None = _option(None, Integers(1), "--max-length", "Maximum number of tokens.", _LENGTH)
     """Maximum number of tokens, end token included; ``None`` uses the model's limit, which also caps larger values."""
     max_len_a: float = _option(
         0.0, _RATIO, "--max-len-a", "Limit each output to A times the source length plus B tokens.", _RATIO
     )
     """Limit each output to ``max_len_a * source_length + max_len_b`` tokens, end tokens included on both sides, as
     fairseq does; no limit if both are 0. At least one token is generated, also after a target prefix."""
-    max_len_b: int = _option(0, Whole(0), "--max-len-b", "B of --max-len-a.", _COUNT)
+    max_len_b: int = _option(0, Integers(0), "--max-len-b", "B of --max-len-a.", _COUNT)
     """See ``max_len_a``."""
     max_ngram_repeats: int = _option(
         0,
-        Whole(0),
+        Integers(0),
         "--max-ngram-repeats",
         "Stop an output that ends with the same n-gram this many times in a row; 0 disables it.",
         _COUNT,
@@ -112,12 +126,12 @@ class DecodeOptions:
     """Stop a hypothesis, unfinished, that ends with an n-gram repeated this often in a row, for n from 1 to 8; 0 stops
     none."""
     max_input_length: int | None = _option(
-        None, Whole(1), "--max-input-length", "Truncate lines to this number of tokens."
+        None, Integers(1), "--max-input-length", "Truncate lines to this number of tokens."
     )
     """Truncate sources to this number of tokens, end token included. A translator applies it; ``None`` is the model's
     limit."""
     no_repeat_ngram_size: int = _option(
-        0, Whole(0), "--no-repeat-ngram", "Forbid repeating n-grams of this size; 0 allows all.", _COUNT
+        0, Integers(0), "--no-repeat-ngram", "Forbid repeating n-grams of this size; 0 allows all.", _COUNT
     )
     """Forbid repeating n-grams of this size; 0 allows all."""
     repetition_penalty: float = _option(
@@ -130,24 +144,24 @@ class DecodeOptions:
     """Divide positive logits, and multiply negative ones, of tokens that were generated before (Keskar et al. 2019); 1
     has no effect."""
     suppress_tokens: Sequence[Token] = _option(
-        (), Ids(), "--suppress-token", "Never generate this token; may be repeated."
+        (), TokenIds(), "--suppress-token", "Never generate this token; may be repeated."
     )
     """Tokens that are never generated."""
     suppress_sequences: Sequence[TokensOrText] = _option(
         (),
-        Ids(nested=True),
+        TokenIds(nested=True),
         "--suppress-sequence",
         "Never generate the tokens of this text in a row; may be repeated.",
-        Ids(nested=True),
+        TokenIds(nested=True),
     )
     """Sequences of tokens that are never generated: after all tokens of a sequence but the last, its last token is
     forbidden. A text stands for its tokens at the start of a sentence and after a space; it may still be generated in
     other tokens."""
-    disable_unk: bool = _option(False, Flag(), "--disable-unk", "Never generate the unknown token.", Flag())
+    disable_unk: bool = _option(False, Booleans(), "--disable-unk", "Never generate the unknown token.", Booleans())
     """Never generate the unknown token."""
     sampling_topk: int = _option(
         1,
-        Whole(0),
+        Integers(0),
         "--sampling-topk",
         "Sample from this number of most probable tokens; 0 samples from all, 1 searches. Requires --beam 1.",
         _COUNT,
@@ -167,15 +181,15 @@ class DecodeOptions:
         1.0, _POSITIVE, "--sampling-temperature", "Values above 1 make samples more random.", _FACTOR
     )
     """Divide logits by this number before sampling; scores are those of the undivided logits."""
-    seed: int = _option(0, Whole(0), "--seed", "Seed of the samples.", Whole(0))
+    seed: int = _option(0, Integers(0), "--seed", "Seed of the samples.", Integers(0))
     """Seed of the random numbers. Those of a sentence depend on the seed, its source tokens, its target prefix and the
     number of the sample only, so that the same sentence gets the same samples in every call."""
     return_alternatives: bool = _option(
         False,
-        Flag(),
+        Booleans(),
         "--alternatives",
         "Let the --nbest translations differ in the first token after the target prefix.",
-        Flag(),
+        Booleans(),
     )
     """Return the translations that continue the ``n_best`` most probable tokens at the first position after the target
     prefix, one each, in the order of these tokens' probabilities. The end token is not among them."""
@@ -187,26 +201,26 @@ class DecodeOptions:
         _PROBABILITY,
     )
     """Leave out alternatives whose first token is less probable than this, except for the first alternative."""
-    max_batch_tokens: int = _option(4096, Whole(1), "--batch-tokens", "Maximum batch size in tokens.")
+    max_batch_tokens: int = _option(4096, Integers(1), "--batch-tokens", "Maximum batch size in tokens.")
     """Maximum batch size in tokens: decoder rows times the longest source."""
-    return_scores: bool = _option(True, Flag())
+    return_scores: bool = _option(True, Booleans())
     """Compute scores in greedy search too, which does not need them."""
     return_token_scores: bool = _option(
         False,
-        Flag(),
+        Booleans(),
         "--token-scores",
         "With --json, print the log-probability of each token, and the geometric mean of their probabilities as "
         "confidence.",
     )
     """Return the log-probability of each token."""
-    return_attention: bool = _option(False, Flag())
+    return_attention: bool = _option(False, Booleans())
     """Return attention weights; a translator computes them, if the model has them."""
     replace_unknowns: bool = _option(
         False,
-        Flag(),
+        Booleans(),
         "--replace-unknowns",
         "Replace unknown tokens with the source text that they attend to most.",
-        Flag(),
+        Booleans(),
     )
     """In text, replace each unknown token with the source token that it attends to most, the end token excepted. A
     translator does so, if the model has attention weights."""
@@ -252,7 +266,7 @@ class DecodeOptions:
     def _problems(self) -> Iterator[str]:
         """Values that are wrong by themselves."""
         chosen = vars(self)
-        for name, (default, option) in declared().items():
+        for name, (default, option) in declarations().items():
             value = chosen[name]
             if value is not default and (problem := option.values.problem(value)):
                 yield f"`{name}` {problem}, but is {value!r}"
@@ -279,9 +293,9 @@ class DecodeOptions:
 
 
 @cache
-def declared() -> dict[str, tuple[Any, Declared]]:
+def declarations() -> dict[str, tuple[Any, OptionDeclaration]]:
     """The default of every option, and what is declared of it, by name."""
-    return {option.name: (option.default, option.metadata["declared"]) for option in fields(DecodeOptions)}
+    return {option.name: (option.default, option.metadata["declaration"]) for option in fields(DecodeOptions)}
 
 
 def check_count(name: str, value: object, least: int, most: int) -> None:
@@ -290,7 +304,7 @@ def check_count(name: str, value: object, least: int, most: int) -> None:
     Raises:
         OptionError: the value is not a whole number, or out of range.
     """
-    if problem := Whole(least, most).problem(value):
+    if problem := Integers(least, most).problem(value):
         raise OptionError(f"`{name}` {problem}, but is {value!r}.")
 
 

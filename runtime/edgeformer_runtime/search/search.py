@@ -39,11 +39,11 @@ class Hypothesis:
     """Log-probability of each token, end token included, 0 for given tokens; ``None`` if they were not requested."""
 
 
-Done = Callable[[int, list[Hypothesis]], object]
+SentenceCallback = Callable[[int, list[Hypothesis]], object]
 """Takes the position of a sentence and its hypotheses, best first."""
 
 
-class Advance(NamedTuple):
+class RowSelection(NamedTuple):
     """How the rows of the next step follow from the current rows."""
 
     rows: IntArray | None
@@ -51,19 +51,12 @@ class Advance(NamedTuple):
     sentences: IntArray | None
     """For each sentence of the next step, its current index, ``(N',)``; ``None`` if all continue."""
 
-    def then(self, kept: Kept) -> Advance:
+    def then(self, rows: IntArray, sentences: IntArray) -> RowSelection:
         """Keep only some of the rows and sentences of the next step; a state is changed once per step."""
-        return Advance(
-            kept.rows if self.rows is None else self.rows[kept.rows],
-            kept.sentences if self.sentences is None else self.sentences[kept.sentences],
+        return RowSelection(
+            rows if self.rows is None else self.rows[rows],
+            sentences if self.sentences is None else self.sentences[sentences],
         )
-
-
-class Kept(NamedTuple):
-    """What is left of the rows of the next step."""
-
-    rows: IntArray
-    sentences: IntArray
 
 
 class Search(ABC):
@@ -127,7 +120,7 @@ class Search(ABC):
         return np.zeros(self.history.shape) if self._trail is None else np.diff(self._trail.values, axis=1, prepend=0.0)
 
     @abstractmethod
-    def advance(self, logits: FloatArray) -> Advance:
+    def advance(self, logits: FloatArray) -> RowSelection:
         """Extend the live rows by one token.
 
         Args:
@@ -137,18 +130,21 @@ class Search(ABC):
             ModelError: the best logit of a row is not finite.
         """
 
-    def drop(self, sentences: Collection[int]) -> Kept:
+    def drop(self, sentences: Collection[int]) -> tuple[IntArray, IntArray]:
         """Give up sentences of the batch after a step; they have no hypotheses.
 
         Args:
             sentences: their indices in the batch; some of :attr:`sentence`.
+
+        Returns:
+            The rows and the live sentences that are left.
         """
         for sentence in sentences:
             self._results[sentence] = []
         width = len(self.token) // max(1, len(self._origin))
         alive = packed(~np.isin(self._origin, list(sentences)))
         self._keep(alive)
-        return Kept((alive[:, None] * width + np.arange(width)).ravel(), alive)
+        return (alive[:, None] * width + np.arange(width)).ravel(), alive
 
     def hypotheses(self, sentence: int) -> list[Hypothesis]:
         """Return the hypotheses of a sentence that is finished, best first.
@@ -227,7 +223,7 @@ class GreedySearch(Search):
         self._rows = np.arange(len(requests))
         self._sampler = Sampler(requests, options) if options.is_sampling else None
 
-    def advance(self, logits: FloatArray) -> Advance:
+    def advance(self, logits: FloatArray) -> RowSelection:
         """See :class:`Search`."""
         if self._forbidden:
             forbidden = logits[:, self._forbidden]  # a copy
@@ -251,7 +247,7 @@ class GreedySearch(Search):
         self._extend(None, self._log_probability)
         stopped = self._stopped()
         if stopped is None and not any_ended:
-            return Advance(None, None)
+            return RowSelection(None, None)
         ended = self.token == self._eos
         if stopped is not None:
             for row in np.flatnonzero(stopped & ~ended).tolist():
@@ -259,7 +255,7 @@ class GreedySearch(Search):
             ended |= stopped
         keep = packed(~ended)
         self._keep(keep)
-        return Advance(keep, keep)
+        return RowSelection(keep, keep)
 
     def _keep(self, sentences: IntArray) -> None:
         super()._keep(sentences)
@@ -313,7 +309,7 @@ class BeamSearch(Search):
         self._log_probability = np.full((len(requests), width), -np.inf, dtype=np.float64)
         self._log_probability[:, 0] = self._given
 
-    def advance(self, logits: FloatArray) -> Advance:
+    def advance(self, logits: FloatArray) -> RowSelection:
         """See :class:`Search`."""
         beams, (sentences, width) = self._beams, self._log_probability.shape
         # 1. Find 2K extensions of each sentence, (N, 2K), best first. Each of its K rows has one end token, so at most
@@ -348,8 +344,8 @@ class BeamSearch(Search):
         if any_ends or stopped is not None or not self._options.early_stopping:
             alive = self._alive(stopped)
             if alive is not None:
-                return Advance(rows.reshape(sentences, self._width)[alive].ravel(), alive)
-        return Advance(None if stay else rows, None)
+                return RowSelection(rows.reshape(sentences, self._width)[alive].ravel(), alive)
+        return RowSelection(None if stay else rows, None)
 
     def _ended(
         self, value: NDArray[np.float64], token: IntArray, parent: IntArray

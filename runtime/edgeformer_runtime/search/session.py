@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from edgeformer_runtime.search.loop import Counters
     from edgeformer_runtime.search.options import DecodeOptions
     from edgeformer_runtime.search.requests import Request
-    from edgeformer_runtime.search.search import Done, Hypothesis
+    from edgeformer_runtime.search.search import Hypothesis, SentenceCallback
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float32]
@@ -117,7 +117,7 @@ class StepSession(ABC):
         return self.start(source, source_length)
 
     def search(
-        self, requests: Sequence[Request], options: DecodeOptions, counters: Counters, done: Done | None
+        self, requests: Sequence[Request], options: DecodeOptions, counters: Counters, done: SentenceCallback | None
     ) -> list[list[Hypothesis]] | None:
         """Decode one batch to the end by the rules of the decode loop, if the engine can.
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from edgeformer_runtime.search.option_values import SMALLEST, Ids, Real, Values, Whole
-from edgeformer_runtime.search.options import declared
+from edgeformer_runtime.search.option_values import SMALLEST, Integers, Numbers, TokenIds, Values
+from edgeformer_runtime.search.options import declarations
 from edgeformer_text.block import Span
 from edgeformer_text.options import Format
 
@@ -20,20 +20,20 @@ Term = Annotated[str, Meta(min_length=1, max_length=200)]
 def _field(values: Values) -> Any:
     """The type of a field with these values."""
     match values:
-        case Whole(least, most):
+        case Integers(least, most):
             return Annotated[int, Meta(ge=least, le=most)]
-        case Real(_, least, most) if least == SMALLEST:
+        case Numbers(_, least, most) if least == SMALLEST:
             return Annotated[float, Meta(gt=0, le=most)]
-        case Real(_, least, most):
+        case Numbers(_, least, most):
             return Annotated[float, Meta(ge=least, le=most)]
-        case Ids(nested=True):
+        case TokenIds(nested=True):
             return Annotated[list[Term], Meta(max_length=100)]
     return bool
 
 
 _served: Any = msgspec.defstruct(
     "_served",
-    [(name, _field(option.served) | UnsetType, UNSET) for name, (_, option) in declared().items() if option.served],
+    [(name, _field(option.served) | UnsetType, UNSET) for name, (_, option) in declarations().items() if option.served],
     forbid_unknown_fields=True,
     omit_defaults=True,
 )

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from edgeformer_runtime.errors import ConfigError, DataError, missing_package
-from edgeformer_runtime.files import checked_members
+from edgeformer_runtime.files import check_members
 from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES, MAX_DOCUMENT_DEPTH, MAX_DOCUMENT_ELEMENTS, MAX_DOCUMENT_FILES
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class Package:
 
     def _unpacked(self, packed: zipfile.ZipFile) -> dict[zipfile.ZipInfo, bytes]:
         left, files = MAX_DOCUMENT_BYTES, {}
-        for entry in checked_members(packed, MAX_DOCUMENT_FILES):
+        for entry in check_members(packed, MAX_DOCUMENT_FILES):
             with packed.open(entry) as file:
                 content = file.read(left + 1)  # whatever size the entry claims
             left -= len(content)
