@@ -63,7 +63,7 @@ def test_internal_errors_and_insides_are_defects(client: Client, monkeypatch: py
         raise ZeroDivisionError("planted")
 
     monkeypatch.setattr(Service, "translate", fail)
-    monkeypatch.setattr("edgeformer_server.api.libretranslate.language_name", lambda code: "/tmp/secret")
+    monkeypatch.setattr("edgeformer_server.languages.language_name", lambda code: "/tmp/secret")
     _, defects = fuzz(client.url, 20)
     assert ("POST /v1/translate", "internal error") in defects
     assert ("GET /languages", "insides of the server: /tmp/") in defects

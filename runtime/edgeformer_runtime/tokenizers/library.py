@@ -46,7 +46,7 @@ class LibrarySegmenter(Segmenter):
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Return the entry of each id."""
-        return list(map(self._tokenizer.id_to_token, ids))
+        return list(map(str, map(self._tokenizer.id_to_token, ids)))
 
     def token_id(self, name: str) -> int | None:
         """Return the id of an entry; ``None`` if there is no such entry."""

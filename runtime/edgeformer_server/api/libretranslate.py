@@ -11,10 +11,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from edgeformer_runtime.bundle.text_format import public_code
+from edgeformer_server import languages
 from edgeformer_server.api.files import EXTENSIONS
 from edgeformer_server.api.types import Language
 from edgeformer_server.errors import ApiError
-from edgeformer_server.languages import chosen_pair, detected, language_name
+from edgeformer_server.languages import chosen_pair, detected
 from edgeformer_server.request import (
     Fields,
     ServerContext,
@@ -81,7 +82,7 @@ async def list_languages(request: Request) -> Response:
         [
             Language(
                 public_code(code),
-                language_name(code),
+                languages.language_name(code),
                 [public_code(target) for target in catalog.targets_of(code) if target in shown],
             )
             for code in sorted(shown)
@@ -116,7 +117,7 @@ async def frontend_settings(request: Request) -> Response:
 
 
 def _language(code: str) -> dict[str, str]:
-    name = "Auto Detect" if code == "auto" else language_name(code)
+    name = "Auto Detect" if code == "auto" else languages.language_name(code)
     return {"code": public_code(code), "name": name}
 
 
