@@ -129,9 +129,10 @@ def on_a_cluster(source: Path, output: Path) -> None:
 
 
 def locally(source: Path, output: Path) -> None:
+    translator = mock.Mock()
     with line_blocks((), source) as blocks, _writer(output) as write:
         for block in _numbered(blocks):
-            write(shouted(mock.Mock(), block).text)
+            write(shouted(translator, block).text)
 
 
 class TestMemory:
