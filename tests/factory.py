@@ -17,7 +17,7 @@ from edgeformer.run.folder import Run
 from edgeformer.run.info import RunInfo
 from edgeformer.run.weights import save_weights
 from edgeformer_runtime.bundle.manifest import SpecialTokens
-from edgeformer_runtime.search.batching import pad
+from edgeformer_runtime.search.requests import pad
 from tests.variants import VARIANTS
 
 PAIRS = [

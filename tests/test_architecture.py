@@ -111,7 +111,7 @@ def test_no_function_is_long() -> None:
 MAY_NAME_THE_START_TOKEN = (
     "edgeformer_runtime.bundle.",
     "edgeformer_runtime.tokenizers.",
-    "edgeformer_runtime.target",
+    "edgeformer_runtime.encoding",
     "edgeformer.importers.",
     "edgeformer_export.shortlist.lists",
     "edgeformer_bench.",

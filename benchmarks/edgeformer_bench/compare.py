@@ -18,10 +18,10 @@ from edgeformer_bench.timer import Timing
 from edgeformer_runtime.bundle.open import Bundle, file_sha256, open_bundle
 from edgeformer_runtime.bundle.tokenizers import bundle_tokenizer
 from edgeformer_runtime.check.machine import machine_summary
+from edgeformer_runtime.encoding import encode_sources
 from edgeformer_runtime.engines.base import choose_engine
 from edgeformer_runtime.engines.cpus import available_cpus, useful_threads
 from edgeformer_runtime.search.shortlist import bundle_shortlist
-from edgeformer_runtime.source import encode_sources
 
 Sentences = Sequence[str] | Sequence[Sequence[int]]
 """Texts, or the token ids of each."""

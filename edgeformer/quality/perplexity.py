@@ -9,7 +9,7 @@ import msgspec
 
 from edgeformer.errors import ConfigError
 from edgeformer_runtime.search.forced_steps import score_batches
-from edgeformer_runtime.search.session import longest_target
+from edgeformer_runtime.search.requests import longest_target
 from edgeformer_runtime.translator import AnyTranslator
 
 

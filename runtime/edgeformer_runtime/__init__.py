@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from edgeformer_runtime.search.loop import Counters as Counters
     from edgeformer_runtime.search.options import DecodeOptions as DecodeOptions
     from edgeformer_runtime.search.requests import in_thread as in_thread
-    from edgeformer_runtime.source import Source as Source
-    from edgeformer_runtime.token_stream import TokenStep as TokenStep
+    from edgeformer_runtime.translation import Source as Source
     from edgeformer_runtime.translation import TextHypothesis as TextHypothesis
+    from edgeformer_runtime.translation import TokenStep as TokenStep
     from edgeformer_runtime.translation import Translation as Translation
     from edgeformer_runtime.translator import Translator as Translator
 
@@ -58,10 +58,10 @@ _MODULES = {
     "OptionError": "errors",
     "Score": "scores",
     "SessionError": "errors",
-    "Source": "source",
+    "Source": "translation",
     "TextHypothesis": "translation",
     "TimedOutError": "errors",
-    "TokenStep": "token_stream",
+    "TokenStep": "translation",
     "Translation": "translation",
     "Translator": "translator",
     "in_thread": "search.requests",

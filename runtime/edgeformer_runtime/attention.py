@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from edgeformer_runtime.search.batching import single_row_batches
 from edgeformer_runtime.search.forced_steps import check_size, forced_attention, forced_batch
 from edgeformer_runtime.search.options import DecodeOptions
-from edgeformer_runtime.search.session import FloatArray, StepSession, longest_target
-from edgeformer_runtime.source import Source
+from edgeformer_runtime.search.requests import longest_target, single_row_batches
+from edgeformer_runtime.search.session import FloatArray, StepSession
 from edgeformer_runtime.tokenizers import Tokenizer
-from edgeformer_runtime.translation import TextHypothesis, Translation
+from edgeformer_runtime.translation import Source, TextHypothesis, Translation
 
 MAX_FORCED_TOKENS = 512
 """Largest batch in tokens. All rows take as many steps as the longest target of their batch, so that small batches of
@@ -135,24 +134,26 @@ def attention_of(
 def attended(
     session: StepSession, tokenizers: Tokenizers, translations: Sequence[Translation], options: DecodeOptions
 ) -> list[Translation]:
-    """Add attention weights to all hypotheses, and replace their unknown tokens, as far as the options say so."""
+    """Add attention weights to all hypotheses of the translations that need them, as options or sources say, and
+    replace unknown tokens if the options say so."""
+    is_wanted = [options.return_attention or translation.source.needs_attention for translation in translations]
     apart = [
         Translation(translation.source, (hypothesis,))
-        for translation in translations
+        for translation, wanted in zip(translations, is_wanted, strict=True)
         for hypothesis in translation.hypotheses
+        if wanted or options.replace_unknowns
     ]
     attention = iter(attention_of(session, tokenizers, apart, options.max_batch_tokens))
     results = []
-    for translation in translations:
+    for translation, wanted in zip(translations, is_wanted, strict=True):
         hypotheses = []
-        for hypothesis in translation.hypotheses:
+        for hypothesis in translation.hypotheses if wanted or options.replace_unknowns else ():
             weights = next(attention)
             if options.replace_unknowns:
                 text = _without_unknowns(tokenizers, translation.source, hypothesis, weights)
                 hypothesis = replace(hypothesis, text=text)
-            is_wanted = options.return_attention or translation.source.needs_attention
-            hypotheses.append(replace(hypothesis, attention=weights) if is_wanted else hypothesis)
-        results.append(replace(translation, hypotheses=tuple(hypotheses)))
+            hypotheses.append(replace(hypothesis, attention=weights) if wanted else hypothesis)
+        results.append(replace(translation, hypotheses=tuple(hypotheses)) if hypotheses else translation)
     return results
 
 

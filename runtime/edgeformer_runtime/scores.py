@@ -6,14 +6,15 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from edgeformer_runtime.encoding import token_ids
 from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.limits import MAX_OPTION
 from edgeformer_runtime.search.forced_steps import score_batches
 from edgeformer_runtime.search.options import TokensOrText, check_count
-from edgeformer_runtime.search.session import StepSession, longest_target
-from edgeformer_runtime.source import Source
-from edgeformer_runtime.target import token_ids
+from edgeformer_runtime.search.requests import longest_target
+from edgeformer_runtime.search.session import StepSession
 from edgeformer_runtime.tokenizers import Tokenizer
+from edgeformer_runtime.translation import Source
 
 
 @dataclass(frozen=True)

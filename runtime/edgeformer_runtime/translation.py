@@ -1,16 +1,36 @@
-"""Translations of sentences: what a :class:`~edgeformer_runtime.Translator` returns."""
+"""What a :class:`~edgeformer_runtime.Translator` reads and returns: sources, hypotheses, translations and steps."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from edgeformer_runtime.errors import InputError, StoppedError
-from edgeformer_runtime.source import Source
 
 if TYPE_CHECKING:
     from edgeformer_runtime.attention import Attention
+
+
+OnError = Literal["raise", "return"]
+"""What becomes of the error of a text: it is raised, or returned as :attr:`Translation.error`."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text and its token ids."""
+
+    text: str
+    """The original text."""
+    ids: tuple[int, ...]
+    """Token ids, special tokens included; empty if the text is blank."""
+    truncated: int = 0
+    """Number of tokens dropped from the end of the text to fit the model."""
+    needs_attention: bool = False
+    """Whether its translations get attention weights, whatever the options say."""
+    spans: Sequence[tuple[int, int]] | None = field(default=None, compare=False, repr=False)
+    """Characters of the text that each token stands for, without those of special tokens; ``None`` if unknown."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +117,24 @@ class Translation:
     def __repr__(self) -> str:
         result = f"error={self.error!r}" if self.error is not None else ", ".join(map(repr, self.hypotheses))
         return f"Translation({shown(self.source.text)} → {result})"
+
+
+@dataclass(frozen=True)
+class TokenStep:
+    """One step of a translation."""
+
+    id: int
+    """Id of the new token."""
+    token: str
+    """The new token as the vocabulary writes it."""
+    log_probability: float
+    """Natural logarithm of its probability."""
+    text: str
+    """Text so far, target prefix included. Its end may change if the next token continues a character or a word."""
+    is_last: bool
+    """Whether the translation is complete: the new token is the end token, or the last one that is allowed."""
+    translation: Translation | None = None
+    """The complete translation, with the last step."""
 
 
 _SHOWN = 60

@@ -10,26 +10,24 @@ from typing import TYPE_CHECKING, Generic, Self, Unpack
 
 from msgspec.structs import asdict
 
-from edgeformer_runtime.attention import Attention, attention_of
+from edgeformer_runtime.attention import Attention, attended, attention_of
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.bundle.signature import Key
 from edgeformer_runtime.bundle.tokenizers import bundle_tokenizers
+from edgeformer_runtime.encoding import EncodedTexts, decoded, encode_sources, encode_texts, refuse_string, with_ids
 from edgeformer_runtime.engines.base import BundleSession, choose_engine, open_session
 from edgeformer_runtime.engines.cpus import divide_cpus
-from edgeformer_runtime.errors import InputError
+from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.limits import MAX_OPTION, MAX_THREADS, MAX_WORKERS
 from edgeformer_runtime.models.names import resolve_bundle
 from edgeformer_runtime.scores import Score, score_targets
-from edgeformer_runtime.search.loop import Counters, decode
+from edgeformer_runtime.search.loop import Counters, decode, search_steps
 from edgeformer_runtime.search.options import DecodeChanges, DecodeOptions, TokensOrText, changed, check_count
-from edgeformer_runtime.search.requests import Cancel, Stop
+from edgeformer_runtime.search.requests import Cancel, Stop, make_requests, stops_of
+from edgeformer_runtime.search.search import Hypothesis, SentenceCallback
 from edgeformer_runtime.search.session import StepSession
-from edgeformer_runtime.sentences import Sentences, stops_of
-from edgeformer_runtime.source import OnError, Source, encode_sources, listed, refuse_string
-from edgeformer_runtime.target import with_ids
-from edgeformer_runtime.token_stream import TokenStep, token_steps
 from edgeformer_runtime.tokenizers import Tokenizer
-from edgeformer_runtime.translation import Translation
+from edgeformer_runtime.translation import BLANK, OnError, Source, TokenStep, Translation
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # whose default makes `Translator` short for `Translator[BundleSession]`
@@ -188,13 +186,14 @@ class Translator(Generic[SessionT_co]):
 
     def encode(self, texts: Iterable[str | Source], *, max_length: int | None = None) -> list[Source]:
         """Encode texts to the token ids that the model reads; see
-        :func:`~edgeformer_runtime.source.encode_sources`.
+        :func:`~edgeformer_runtime.encoding.encode_sources`.
 
         Raises:
             OptionError: ``texts`` is not iterable, or a single string.
         """
+        refuse_string(texts)
         most = self.session.max_source_length
-        return encode_sources(self.source_tokenizer, listed(texts), most, max_length, truncate=self.truncate)
+        return encode_sources(self.source_tokenizer, list(texts), most, max_length, truncate=self.truncate)
 
     def translate(
         self,
@@ -238,20 +237,21 @@ class Translator(Generic[SessionT_co]):
             CanceledError: ``cancel`` said so.
             TimedOutError: the translation took longer than ``timeout``.
         """
-        texts = listed(texts)
+        refuse_string(texts)
+        texts, options = list(texts), self.options(options, **changes)
         stops = stops_of(cancel, timeout, len(texts))
-        sentences = Sentences(self, texts, self.options(options, **changes), target_prefix, on_error, stops)
-        decoded = decode(
+        encoded = self._encoded(texts, options, target_prefix, on_error)
+        hypotheses = decode(
             self.session,
-            sentences.sources,
-            sentences.options,
+            [encoded.sources[index].ids for index in encoded.read],
+            options,
             counters,
-            prefixes=sentences.prefixes,
+            prefixes=[encoded.prefixes[index] for index in encoded.read],
             workers=self.workers,
-            stops=sentences.stops,
-            done=sentences.done(done),
+            stops=[stops[index] for index in encoded.read],
+            done=self._told(done, encoded, options),
         )
-        return sentences.translations(decoded)
+        return self._translations(encoded, hypotheses, stops, options, on_error)
 
     def translate_stream(
         self,
@@ -314,10 +314,31 @@ class Translator(Generic[SessionT_co]):
             EdgeformerError: see :meth:`translate`.
         """
         options = self.options(replace(self.defaults, beam_size=1) if options is None else options, **changes)
-        stop = Stop(cancel, timeout)
-        sentence = Sentences(self, [text], options, [target_prefix], "raise", [stop])
-        if sentence.sources:
-            yield from token_steps(self.session, self.target_tokenizer, sentence, stop)
+        stop, tokenizer = Stop(cancel, timeout), self.target_tokenizer
+        encoded = self._encoded([text], options, [target_prefix], "raise")
+        if not encoded.read:
+            return
+        requests = make_requests(self.session, [encoded.sources[0].ids], encoded.prefixes, options, [stop])
+        if options.beam_size != 1 or options.n_best != 1 or options.return_alternatives:
+            raise OptionError(
+                "A translation can be streamed only with `beam_size` 1 and `n_best` 1, without `return_alternatives`."
+            )
+        stop.check()
+        for search in search_steps(self.session, requests, replace(options, return_token_scores=True), Counters()):
+            if not search.is_finished:
+                ids, scores = search.history[0].tolist(), search.token_scores[0].tolist()
+                yield TokenStep(ids[-1], tokenizer.tokens(ids[-1:])[0], scores[-1], tokenizer.decode(ids), False)
+                continue
+            (hypotheses,) = search.finish()
+            if not hypotheses:
+                stop.check()
+            (hypothesis,) = hypotheses
+            last = self.session.special.eos if hypothesis.finished else hypothesis.ids[-1]
+            score = (hypothesis.token_scores or ())[-1]
+            if not options.return_token_scores:
+                hypothesis = replace(hypothesis, token_scores=None)
+            (translation,) = self._translations(encoded, [[hypothesis]], [stop], options, "raise")
+            yield TokenStep(last, tokenizer.tokens([last])[0], score, translation.text, True, translation)
 
     def score(
         self,
@@ -343,6 +364,63 @@ class Translator(Generic[SessionT_co]):
         limit = self.session.max_source_length
         encoded = self.source_tokenizer.encode_batch(texts, special_tokens=True)
         return {index for index, ids in enumerate(encoded) if len(ids) > limit}
+
+    def _encoded(
+        self,
+        texts: Sequence[str | Source],
+        options: DecodeOptions,
+        target_prefix: str | Sequence[TokensOrText | None] | None,
+        on_error: OnError,
+    ) -> EncodedTexts:
+        """Check options, and encode texts and prefixes; see :func:`~edgeformer_runtime.encoding.encode_texts`."""
+        options.verify()
+        if options.needs_attention:
+            self.session.open_attention()  # a bundle without attention is an error before any work
+        tokenizers = self.source_tokenizer, self.target_tokenizer
+        return encode_texts(self.session, tokenizers, texts, options, target_prefix, on_error, truncate=self.truncate)
+
+    def _told(
+        self, done: Callable[[int, Translation], object] | None, encoded: EncodedTexts, options: DecodeOptions
+    ) -> SentenceCallback | None:
+        """A function that takes hypotheses, and calls one that takes translations; ``None`` if translations are not
+        complete without attention weights."""
+        if done is None or options.needs_attention:
+            return None
+
+        def tell(number: int, hypotheses: Sequence[Hypothesis]) -> None:
+            index = encoded.read[number]
+            if not (source := encoded.sources[index]).needs_attention:
+                done(index, decoded(self.target_tokenizer, source, hypotheses))
+
+        return tell
+
+    def _translations(
+        self,
+        encoded: EncodedTexts,
+        hypotheses: Sequence[Sequence[Hypothesis]],
+        stops: Sequence[Stop | None],
+        options: DecodeOptions,
+        on_error: OnError,
+    ) -> list[Translation]:
+        """Decode hypotheses, which are those of the texts that were read; none of a text that was given up.
+
+        Raises:
+            StoppedError: a text was given up, and errors are raised.
+        """
+        blank = replace(BLANK, token_scores=() if options.return_token_scores else None)
+        errors = encoded.errors
+        results = [
+            Translation(source, () if index in errors else (blank,), errors.get(index))
+            for index, source in enumerate(encoded.sources)
+        ]
+        for index, of_text in zip(encoded.read, hypotheses, strict=True):
+            error = stop.error if (stop := stops[index]) and not of_text else None
+            if error and on_error == "raise":
+                raise error
+            results[index] = decoded(self.target_tokenizer, encoded.sources[index], of_text, error)
+        if not options.needs_attention and not any(source.needs_attention for source in encoded.sources):
+            return results
+        return attended(self.session, (self.source_tokenizer, self.target_tokenizer), results, options)
 
 
 AnyTranslator = Translator[StepSession]

@@ -16,14 +16,13 @@ from edgeformer_runtime.translator import Translator
 from edgeformer_server.access import Access
 from edgeformer_server.api import files, libretranslate, page, v1
 from edgeformer_server.api.types import Status
-from edgeformer_server.context import ServerContext, bearer_token, client_of, context_of
-from edgeformer_server.errors import json_response
 from edgeformer_server.files.file_store import FileStore, own_folder
 from edgeformer_server.metrics import CONTENT_TYPE, Metrics
 from edgeformer_server.middleware import RequestMiddleware
+from edgeformer_server.request import ServerContext, bearer_token, client_of, context_of, json_response
 from edgeformer_server.service import Service
 from edgeformer_server.settings import ServeSettings
-from edgeformer_server.workspace.workspace import Workspace
+from edgeformer_server.workspace import Workspace
 
 ENGINE_THREADS = 64
 """Threads of operators of all models, besides one for each; ONNX Runtime starts them for each of a model's graphs."""

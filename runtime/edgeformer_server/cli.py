@@ -16,7 +16,7 @@ from edgeformer_runtime.errors import ConfigError, missing_package
 from edgeformer_server.settings import BatchLimits, ServeSettings
 
 if TYPE_CHECKING:
-    from edgeformer_server.workspace.workspace import Workspace
+    from edgeformer_server.workspace import Workspace
 
 _SIZE = re.compile(r"(\d{1,12})\s*([kKMG]?)i?[bB]?")
 _UNITS = {"": 1, "k": 2**10, "K": 2**10, "M": 2**20, "G": 2**30}

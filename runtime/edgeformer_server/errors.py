@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Mapping
 
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.responses import Response
 
 from edgeformer_runtime.errors import DataError, EdgeformerError, InputError, InputTooLongError, OptionError
 from edgeformer_server.queue.batching import ClosedError, QueueFullError
@@ -29,11 +26,6 @@ class ApiError(EdgeformerError):
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.status, self.message, self.headers = status, message, dict(headers or {})
-
-
-def json_response(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """Encode a response as JSON."""
-    return Response(msgspec.json.encode(content), status, dict(headers or {}), "application/json")
 
 
 def as_api_error(error: BaseException) -> ApiError:
@@ -60,14 +52,3 @@ def as_api_error(error: BaseException) -> ApiError:
         case TimeoutError():
             return ApiError(504, "The translation took too long; send less text at a time, or try again later.")
     return ApiError(500, "Cannot translate text: the model could not be used; the server's log says why.")
-
-
-def error_response(error: BaseException) -> Response:
-    """The response to an error; one of the server is logged, without texts."""
-    known = as_api_error(error)
-    if known.status == 500:
-        frame = traceback.extract_tb(error.__traceback__, limit=-1)[0]
-        what = str(error) if type(error).__module__ == "edgeformer_runtime.errors" else ""
-        fields = {"error": type(error).__name__, "what": what, "where": f"{frame.filename}:{frame.lineno}"}
-        LOG.error("request failed", extra={"fields": fields})
-    return json_response({"error": known.message}, known.status, known.headers)

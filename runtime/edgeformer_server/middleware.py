@@ -17,10 +17,10 @@ from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from edgeformer_server.access import client_behind
-from edgeformer_server.context import ServerContext
-from edgeformer_server.errors import LOG, ApiError, error_response, json_response
+from edgeformer_server.errors import LOG, ApiError
 from edgeformer_server.protocol import LINGER_SECONDS
 from edgeformer_server.queue.batching import ClosedError, QueueFullError
+from edgeformer_server.request import ServerContext, error_response, json_response
 
 HEADERS = [
     (b"access-control-allow-origin", b"*"),
@@ -66,7 +66,8 @@ class RequestMiddleware:
         path = next((each for each in (scope["path"], first) if each in self._paths), "other")
         scope["app"] = self
         scope.setdefault("state", {})["log"] = fields = dict[str, object]()
-        self._look_behind_proxies(scope)
+        if self._settings.trusted_proxies:
+            self._look_behind_proxies(scope)
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
@@ -104,11 +105,11 @@ class RequestMiddleware:
 
     def _look_behind_proxies(self, scope: Scope) -> None:
         """Replace the address of the last proxy, and the scheme it was asked with, by those of the client."""
-        if proxies := self._settings.trusted_proxies:
-            headers, (peer, port) = Headers(scope=scope), scope.get("client") or ("", 0)
-            scope["client"] = client_behind(proxies, peer, ",".join(headers.getlist("x-forwarded-for"))), port
-            scheme = headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
-            scope["scheme"] = scheme if scheme in ("http", "https") else scope["scheme"]
+        headers, (peer, port) = Headers(scope=scope), scope.get("client") or ("", 0)
+        forwarded = ",".join(headers.getlist("x-forwarded-for"))
+        scope["client"] = client_behind(self._settings.trusted_proxies, peer, forwarded), port
+        scheme = headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
+        scope["scheme"] = scheme if scheme in ("http", "https") else scope["scheme"]
 
     async def _limited(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and refuse it as soon as it is too large or takes too long to arrive."""

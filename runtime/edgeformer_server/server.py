@@ -18,10 +18,10 @@ import uvicorn
 
 from edgeformer_runtime.errors import ConfigError
 from edgeformer_server.app import make_app, make_context
-from edgeformer_server.context import ServerContext
 from edgeformer_server.errors import LOG
 from edgeformer_server.middleware import log_to_stderr
 from edgeformer_server.protocol import SLICE, HttpProtocol
+from edgeformer_server.request import ServerContext
 from edgeformer_server.settings import ServeSettings
 
 BACKLOG = 2048

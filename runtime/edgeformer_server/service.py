@@ -22,10 +22,10 @@ from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import Translator
 from edgeformer_server.files.document_process import DocumentRequest
 from edgeformer_server.files.documents import DocumentProcesses
+from edgeformer_server.languages import Hop
 from edgeformer_server.queue.batching import MAX_BATCHES, Batcher, BatchReport, BatchSettings, ClosedError, Ticket
 from edgeformer_server.settings import ServeSettings
-from edgeformer_server.workspace.catalog import Hop
-from edgeformer_server.workspace.workspace import Workspace
+from edgeformer_server.workspace import Workspace
 from edgeformer_text import Plan, TextOptions, TextTranslation, TextTranslator
 from edgeformer_text.documents.document import Piece
 from edgeformer_text.options import Format
@@ -138,7 +138,7 @@ class Service:
         """
         if not job.route:
             return [[TextTranslation(str(text), ())] for text in job.texts]
-        job = await self._at_last_hop(job)
+        job = await self._at_last_hop(job) if len(job.route) > 1 else job
         return await self._hop(job.route[-1], job)
 
     async def translate_document(

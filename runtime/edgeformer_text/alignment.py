@@ -34,6 +34,8 @@ _APART = LEXICON["signs"]["apart"]
 """Signs that French sets apart."""
 _SPACED = re.compile(rf"(?![\u0590-\u08ff\u1100-\u11ff\uac00-\ud7ff]){LETTER.pattern}")
 """A letter that is not joined to a placeholder, unlike particles of Korean and prefixes of Hebrew and Arabic."""
+MAX_PREFIXES = 64
+"""Prefixes of a translation that are decoded in one call, which takes memory for all of them."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,7 @@ def aligned(
     tokenizers: tuple[Tokenizer, Tokenizer],
     change: SurfaceChange,
     added_period: str = "",
+    spans: Sequence[Span] | None = None,
 ) -> AlignedSentence:
     """Divide a translation into words.
 
@@ -187,16 +190,16 @@ def aligned(
         tokenizers: those of source and target.
         change: how the translation is changed.
         added_period: the end of the text that its sentence does not have.
+        spans: characters of each token of the text; ``None`` if it must be encoded again to know them.
     """
     # Weights (T, S): how much each target token attends to each token of the source text, of which there are fewer than
     # spans if it was truncated. Without attention, words take the place of source tokens, and each target token
     # attends to the one beside it.
-    text = hypothesis.text
-    ends = _target_ends(tokenizers[1], hypothesis)
+    text, ends = hypothesis.text, _target_ends(tokenizers[1], hypothesis)
     if attention is None or not attention.text_tokens:
         spans, weights = _proportional(source, ends, len(text))
     else:
-        spans = _source_spans(tokenizers[0], source)[: len(attention.text_tokens)]
+        spans = _source_spans(tokenizers[0], source, spans)[: len(attention.text_tokens)]
         weights = attention.text_weights
         weights = weights / np.maximum(weights.sum(1, keepdims=True), 1e-9)
     # A word has the mean attention, and the geometric mean of the probabilities, of the tokens that have part of it.
@@ -243,27 +246,29 @@ def _target_ends(tokenizer: Tokenizer, hypothesis: TextHypothesis) -> list[int]:
     text, ids, ends = hypothesis.text, hypothesis.ids, [0]
     if tokenizer.decode(ids) != text:  # unknown tokens were replaced
         return [len(text) * (count + 1) // len(ids) for count in range(len(ids))]
-    for count in range(1, len(ids)):
-        part, common = tokenizer.decode(ids[:count]), ends[-1]
-        if part.startswith(text[:common]):
-            while common < min(len(part), len(text)) and part[common] == text[common]:
-                common += 1
-        ends.append(common)
+    for first in range(1, len(ids), MAX_PREFIXES):
+        counts = range(first, min(first + MAX_PREFIXES, len(ids)))
+        for part in tokenizer.decode_batch([ids[:count] for count in counts]):
+            common = ends[-1]
+            if part.startswith(text[:common]):
+                while common < min(len(part), len(text)) and part[common] == text[common]:
+                    common += 1
+            ends.append(common)
     return [*ends[1:], len(text)] if ids else []
 
 
-def _source_spans(tokenizer: Tokenizer, text: str) -> list[Span]:
+def _source_spans(tokenizer: Tokenizer, text: str, spans: Sequence[Span] | None) -> list[Span]:
     """The characters of each source token, without the white space around them. A character that is divided among
     several tokens is of the first."""
-    spans, offset = [], 0
-    for start, end in tokenizer.spans(text):
+    trimmed, offset = [], 0
+    for start, end in tokenizer.spans(text) if spans is None else spans:
         part = text[max(start, offset) : end]
         if part.strip():
             start, offset = end - len(part.lstrip()), end - len(part) + len(part.rstrip())
         else:
             start = offset
-        spans.append((start, offset))
-    return spans
+        trimmed.append((start, offset))
+    return trimmed
 
 
 def _proportional(source: str, ends: Sequence[int], length: int) -> tuple[list[Span], FloatArray]:

@@ -166,8 +166,10 @@ class Reading:
 def without_items(text: str, span: Span, items: Sequence[Item]) -> str:
     """A sentence with spaces in place of items."""
     start, end = span
-    inner = [(max(item.start, start) - start, min(item.end, end) - start) for item in overlapping(items, *span)]
-    return spliced(text[start:end], ((first, last, " " * (last - first)) for first, last in inner))
+    if not (found := overlapping(items, start, end)):
+        return text[start:end]
+    inner = [(max(item.start, start) - start, min(item.end, end) - start) for item in found]
+    return spliced(text[start:end], [(first, last, " " * (last - first)) for first, last in inner])
 
 
 def read(

@@ -20,9 +20,8 @@ from typing import Any, TypeVar, cast
 
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.search.requests import Stop
-from edgeformer_runtime.source import Source
 from edgeformer_runtime.tokenizers import Tokenizer
-from edgeformer_runtime.translation import TextHypothesis, Translation
+from edgeformer_runtime.translation import Source, TextHypothesis, Translation
 from edgeformer_text.alignment import AlignedSentence, aligned, copied, restored
 from edgeformer_text.block import Block, Item, Reading, Span, read_without, without_items
 from edgeformer_text.numbers import NumberDifferences, corrected, differences, number_items, target_without
@@ -214,6 +213,8 @@ class Plan:
         # 1. Put them over those that the translation has instead, where it is certain which stands for which.
         chosen = [self._checked(outcome) for outcome in outcomes]
         wrong = [index for index, outcome in enumerate(chosen) if outcome.wrong.count]
+        if not wrong:
+            return chosen
         for index, outcome in zip(wrong, self._aligned([chosen[index] for index in wrong]), strict=True):
             items = self._number_items(outcome, with_sign=False)
             taken, surplus = outcome.planned.items, outcome.wrong.surplus
@@ -265,7 +266,14 @@ class Plan:
     def _with_words(self, outcome: _JoinedSentence) -> _JoinedSentence:
         reading, planned, best = outcome.reading, outcome.planned, outcome.best
         sentence = aligned(
-            reading.text, reading.offsets, best, best.attention, self._tokenizers, outcome.change, reading.added_period
+            reading.text,
+            reading.offsets,
+            best,
+            best.attention,
+            self._tokenizers,
+            outcome.change,
+            reading.added_period,
+            outcome.translation.source.spans,
         )
         items = sorted([*planned.items, *outcome.numbers], key=lambda item: item.start)
         sentence = restored(sentence, items, planned.block.text, planned.span[0], reading.without)
@@ -279,11 +287,13 @@ class Plan:
         """Ask for translations with attention, by which items are placed."""
         if not readings:
             return []
-        ids = self._tokenizers[0].encode_batch([reading.text for reading in readings], special_tokens=True)
+        texts = [reading.text for reading in readings]
+        encoded = self._tokenizers[0].encode_with_spans(texts)
+        has_attention = self._has_attention
         return (
             yield [
-                Source(reading.text, tuple(own), needs_attention=self._has_attention)
-                for reading, own in zip(readings, ids, strict=True)
+                Source(text, tuple(ids), needs_attention=has_attention, spans=spans)
+                for text, (ids, spans) in zip(texts, encoded, strict=True)
             ]
         )
 

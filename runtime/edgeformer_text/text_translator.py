@@ -8,18 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
-from typing import Unpack, get_args
+from typing import Any, Unpack, get_args
 
 from edgeformer_runtime.bundle.manifest import Traits
+from edgeformer_runtime.encoding import refuse_string, with_ids
 from edgeformer_runtime.engines.base import BundleSession
 from edgeformer_runtime.errors import InputError, OptionError
 from edgeformer_runtime.limits import MAX_OPTION
 from edgeformer_runtime.search.options import DecodeChanges, DecodeOptions, changed, check_count
 from edgeformer_runtime.search.requests import Cancel, Stop
-from edgeformer_runtime.source import Source, refuse_string
-from edgeformer_runtime.target import with_ids
 from edgeformer_runtime.tokenizers import Tokenizer, check_unicode
-from edgeformer_runtime.translation import Translation
+from edgeformer_runtime.translation import Source, Translation
 from edgeformer_runtime.translator import AnyTranslator
 from edgeformer_text.block import Block, Item, Span, overlapping, read, read_without, without_items
 from edgeformer_text.glossary import Glossary
@@ -143,7 +142,8 @@ class TextTranslator:
             TimedOutError: the translation took longer than ``timeout``.
         """
         refuse_string(texts)
-        return self._translated(enumerate(texts), format, self.decoding(options, **changes), Stop(cancel, timeout))
+        decoding, stop = self.decoding(options, **changes), Stop(cancel, timeout)
+        return self.translate_plans(self._plans(enumerate(texts), format, stop), decoding, stop)
 
     def translate_stream(
         self,
@@ -162,27 +162,26 @@ class TextTranslator:
         refuse_string(texts)
         decoding, stop, numbered = self.decoding(options, **changes), Stop(cancel, timeout), enumerate(texts)
         while block := list(islice(numbered, chunk)):
-            yield from self._translated(block, format, decoding, stop)
+            yield from self.translate_plans(self._plans(block, format, stop), decoding, stop)
 
-    def _translated(
-        self, texts: Iterable[tuple[int, str]], format: Format, decoding: DecodeOptions, stop: Stop
-    ) -> list[TextTranslation]:
-        """Translate texts, each with its position."""
+    def _plans(self, texts: Iterable[tuple[int, str]], format: Format, stop: Stop) -> list[Plan]:
+        """Split texts, each with its position."""
         limit = SentenceLimit(stop=stop)
-        plans = [self.split(text, format=format, index=index, limit=limit) for index, text in texts]
-        return self.translate_plans(plans, decoding, stop)
+        return [self.split(text, format=format, index=index, limit=limit) for index, text in texts]
 
     def translate_plans(
         self, plans: Sequence[Plan], options: DecodeOptions, stop: Stop | None = None
     ) -> list[TextTranslation]:
         """Translate texts that are split already; see :meth:`translate`."""
         stop = stop or Stop()
+        settings: Any = {"options": options, "cancel": stop.cancel}
+        sentences = [sentence for plan in plans for sentence in plan.sentences]
+        translated = iter(self.translator.translate(sentences, timeout=stop.seconds_left, **settings))
 
-        def translate(sentences: Sequence[Source]) -> Sequence[Translation]:
-            return self.translator.translate(sentences, options, timeout=stop.seconds_left, cancel=stop.cancel)
+        def again(sentences: Sequence[Source]) -> Sequence[Translation]:
+            return self.translator.translate(sentences, timeout=stop.seconds_left, **settings)
 
-        translated = iter(translate([sentence for plan in plans for sentence in plan.sentences]))
-        return [plan.join([next(translated) for _ in plan.sentences], translate, stop) for plan in plans]
+        return [plan.join([next(translated) for _ in plan.sentences], again, stop) for plan in plans]
 
     def split(self, text: str, *, format: Format = "text", index: int = 0, limit: SentenceLimit | None = None) -> Plan:
         """Split a text into the sentences that must be translated.
@@ -233,7 +232,8 @@ class TextTranslator:
             else:  # copied, however long it is
                 kept.append(span)
 
-        encoded = _EncodedTexts(self.translator.source_tokenizer)
+        needs_spans = self._has_attention and bool(items or block.tags or self.options.word_details)
+        encoded = _EncodedTexts(self.translator.source_tokenizer, needs_spans=needs_spans)
 
         def count(texts: list[str]) -> list[int]:
             limit.check()
@@ -273,7 +273,8 @@ class TextTranslator:
             bare = read_without(block, span, its_items, reading, left_out) if left_out else None
             tags = frozenset(inner_tags(block, *span))
             needs_attention = self._has_attention and self._is_aligned(reading.text, its_items, tags)
-            source = Source(reading.text, its_ids, needs_attention=needs_attention)
+            tokens = encoded.spans.get(reading.text)
+            source = Source(reading.text, its_ids, needs_attention=needs_attention, spans=tokens)
             sentences.append(PlannedSentence(block, span, tuple(its_items), tags, reading, bare, source))
         return sentences
 
@@ -338,14 +339,19 @@ def _has(span: Span, item: Item) -> bool:
 class _EncodedTexts:
     """Texts and their token ids, each encoded once."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, tokenizer: Tokenizer, *, needs_spans: bool) -> None:
+        self._tokenizer, self._needs_spans = tokenizer, needs_spans
         self._ids: dict[str, tuple[int, ...]] = {}
+        self.spans: dict[str, Sequence[Span]] = {}
+        """Characters of each text that its tokens stand for, if they are needed."""
 
     def ids(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
         """Return the ids of texts, special tokens included."""
         new = [text for text in dict.fromkeys(texts) if text not in self._ids]
-        if new:  # all at once, since the tokenizer is fastest that way
+        if new and self._needs_spans:  # all at once, since the tokenizer is fastest that way
+            for text, (ids, spans) in zip(new, self._tokenizer.encode_with_spans(new), strict=True):
+                self._ids[text], self.spans[text] = tuple(ids), spans
+        elif new:
             encoded = self._tokenizer.encode_batch(new, special_tokens=True)
             self._ids |= zip(new, map(tuple, encoded), strict=True)
         return [self._ids[text] for text in texts]

@@ -11,8 +11,7 @@ import pytest
 from edgeformer.run.info import Validation
 from edgeformer_export.traits import MAX_CONFIDENCE, MIN_TEXTS, UNUSUAL, failed_validation, min_confidence
 from edgeformer_runtime.search.options import DecodeOptions
-from edgeformer_runtime.source import Source
-from edgeformer_runtime.translation import TextHypothesis, Translation
+from edgeformer_runtime.translation import Source, TextHypothesis, Translation
 from edgeformer_runtime.translator import Translator
 from edgeformer_text.text_translator import MIN_CONFIDENCE, TextTranslator
 

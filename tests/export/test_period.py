@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from edgeformer_export.traits import SENTENCES, measure_period
-from edgeformer_runtime.source import Source
-from edgeformer_runtime.translation import TextHypothesis, Translation
+from edgeformer_runtime.translation import Source, TextHypothesis, Translation
 
 TEXTS = [f"The dog runs {number} times." for number in range(100)]
 

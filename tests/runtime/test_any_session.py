@@ -6,9 +6,9 @@ import pytest
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
+from edgeformer_runtime.encoding import encode_sources
 from edgeformer_runtime.errors import InputTooLongError, OptionError
 from edgeformer_runtime.search.options import DecodeOptions
-from edgeformer_runtime.source import encode_sources
 from edgeformer_runtime.tokenizers import Tokenizer
 from edgeformer_runtime.translator import Translator
 from tests.toy import ToySession

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeformer_runtime.search.batching import MAX_ROWS, length_sorted_batches, pad
+from edgeformer_runtime.search.requests import MAX_ROWS, length_sorted_batches, pad
 
 LENGTHS = st.lists(st.integers(0, 60), max_size=40)
 

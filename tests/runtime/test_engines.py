@@ -30,9 +30,9 @@ from edgeformer_runtime.errors import (
     SessionError,
 )
 from edgeformer_runtime.limits import MAX_DECODING_BYTES
-from edgeformer_runtime.search.batching import pad
 from edgeformer_runtime.search.loop import Counters, decode
 from edgeformer_runtime.search.options import DecodeChanges, DecodeOptions
+from edgeformer_runtime.search.requests import pad
 from edgeformer_runtime.search.search import Hypothesis
 from edgeformer_runtime.search.shortlist import Shortlist
 from edgeformer_text import TextTranslator

@@ -15,7 +15,7 @@ from edgeformer.cli import main
 from edgeformer_runtime import BundleError, Translator
 from edgeformer_runtime.cli.options import BundlePath
 from edgeformer_runtime.models.names import find_bundle, model_folders, named_models, user_folder
-from edgeformer_server.workspace.workspace import Workspace
+from edgeformer_server.workspace import Workspace
 from tests.commands import error, run
 from tests.server.test_workspace import bundle_between
 

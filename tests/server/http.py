@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from edgeformer_server.app import make_context
-from edgeformer_server.context import ServerContext
 from edgeformer_server.middleware import JsonFormatter
+from edgeformer_server.request import ServerContext
 from edgeformer_server.server import Server, bind
 from edgeformer_server.settings import ServeSettings
 

@@ -17,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeformer_runtime import OptionError, Translation, Translator
+from edgeformer_runtime.encoding import as_sources
 from edgeformer_runtime.engines.onnx_state import OnnxState
-from edgeformer_runtime.search.batching import MAX_ROWS
 from edgeformer_runtime.search.options import DecodeOptions
+from edgeformer_runtime.search.requests import MAX_ROWS
 from edgeformer_runtime.search.session import FloatArray, IntArray
-from edgeformer_runtime.source import Source, as_sources
+from edgeformer_runtime.translation import Source
 from edgeformer_server.queue.batching import (
     ALIKE,
     MAX_BATCHES,
@@ -35,7 +36,7 @@ from edgeformer_server.queue.batching import (
 )
 from edgeformer_server.queue.fair_semaphore import FairSemaphore
 from edgeformer_server.settings import BatchLimits
-from edgeformer_server.workspace.workspace import Workspace
+from edgeformer_server.workspace import Workspace
 
 SENTENCES = [
     "The old dog runs.",

@@ -11,7 +11,7 @@ import pytest
 from libretranslatepy import LibreTranslateAPI
 
 from edgeformer_runtime import Translator
-from edgeformer_server.api.pairs import MAX_TAGS
+from edgeformer_server.request import MAX_TAGS
 from edgeformer_text import TextTranslator
 from edgeformer_text.documents.files import SUFFIXES
 from edgeformer_text.results import plausible

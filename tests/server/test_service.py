@@ -15,11 +15,10 @@ from edgeformer_runtime import Translator
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.search.requests import Stop
-from edgeformer_runtime.source import Source
-from edgeformer_runtime.translation import TextHypothesis, Translation
+from edgeformer_runtime.translation import Source, TextHypothesis, Translation
 from edgeformer_server.service import LARGE_TEXT, Job, Service, _work
 from edgeformer_server.settings import BatchLimits, ServeSettings
-from edgeformer_server.workspace.workspace import Workspace
+from edgeformer_server.workspace import Workspace
 from edgeformer_text import Plan, TextTranslation, TextTranslator
 from edgeformer_text.plan import Joining
 from tests.server.http import serving

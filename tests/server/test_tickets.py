@@ -157,7 +157,7 @@ def watched(events: list[Event]) -> Iterator[None]:
         )
         patch.setattr(Translator, "translate", told("translate", lambda _, texts, *rest: texts, Translator.translate))
         sources = lambda _, tokenizers, translations, *rest: [each.source.text for each in translations]  # noqa: E731
-        patch.setattr("edgeformer_runtime.sentences.attended", told("attend", sources, attended))
+        patch.setattr("edgeformer_runtime.translator.attended", told("attend", sources, attended))
         of_plan = lambda plan, *rest: plan.sentences  # noqa: E731
         patch.setattr(Plan, "joining", told("join", of_plan, Plan.joining))
         patch.setattr(Plan, "_with_numbers", told("numbers", of_plan, Plan._with_numbers))

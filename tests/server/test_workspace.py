@@ -12,8 +12,8 @@ from edgeformer_runtime import BundleError, EdgeformerError, OptionError, Sessio
 from edgeformer_runtime.bundle.open import Bundle
 from edgeformer_runtime.errors import ConfigError, DeviceError
 from edgeformer_runtime.models.model import read_model
-from edgeformer_server.workspace.catalog import Hop
-from edgeformer_server.workspace.workspace import Workspace
+from edgeformer_server.languages import Hop
+from edgeformer_server.workspace import Workspace
 from tests.bundles import edit_manifest
 
 TEXT = "The old dog runs."

@@ -12,8 +12,7 @@ import numpy as np
 
 from edgeformer_runtime.attention import Attention
 from edgeformer_runtime.search.options import DecodeOptions
-from edgeformer_runtime.source import Source
-from edgeformer_runtime.translation import TextHypothesis, Translation
+from edgeformer_runtime.translation import Source, TextHypothesis, Translation
 from edgeformer_text.alignment import WORD
 from edgeformer_text.block import Block
 from edgeformer_text.options import TextOptions
@@ -39,6 +38,9 @@ class WordTokenizer:
     def encode_batch(self, texts: Iterable[str], *, special_tokens: bool) -> list[list[int]]:
         return [[*map(self.id, self.pieces(text)), *[0] * special_tokens] for text in texts]
 
+    def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        return list(zip(self.encode_batch(texts, special_tokens=True), map(self.spans, texts), strict=True))
+
     def id(self, word: str) -> int:
         if word not in self.known:
             self.known.append(word)
@@ -47,6 +49,9 @@ class WordTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         text = " ".join(self.known[index] for index in ids)
         return text.replace(" .", ".").replace(" !", "!").replace(" ,", ",").replace("' ", "'")
+
+    def decode_batch(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        return list(map(self.decode, sequences))
 
 
 class WordTranslator:

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeformer_runtime.source import Source
-from edgeformer_runtime.translation import TextHypothesis, Translation
+from edgeformer_runtime.translation import Source, TextHypothesis, Translation
 from edgeformer_text.numbers import FORMATS, adapted, differences, numbers
 from edgeformer_text.options import TextOptions
 from edgeformer_text.text_translator import TextTranslator

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from edgeformer_runtime.source import Source
-from edgeformer_runtime.translation import TextHypothesis, Translation
+from edgeformer_runtime.translation import Source, TextHypothesis, Translation
 from edgeformer_text.results import plausible
 
 

@@ -21,7 +21,8 @@ from edgeformer_runtime.precision import Precision
 from edgeformer_runtime.search.forced_steps import ForcedBatch, Pair, forced_batch, forced_steps
 from edgeformer_runtime.search.loop import decode
 from edgeformer_runtime.search.options import DecodeOptions
-from edgeformer_runtime.search.session import StepSession, longest_target
+from edgeformer_runtime.search.requests import longest_target
+from edgeformer_runtime.search.session import StepSession
 
 BATCH = 32
 LOGITS = 1 << 25

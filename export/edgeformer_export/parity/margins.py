@@ -15,13 +15,13 @@ import numpy as np
 from edgeformer_runtime.search.forced_steps import forced_batch, forced_steps
 from edgeformer_runtime.search.loop import decode
 from edgeformer_runtime.search.options import DecodeOptions
+from edgeformer_runtime.search.requests import longest_target
 from edgeformer_runtime.search.session import (
     BestTokens,
     DecoderState,
     FloatArray,
     IntArray,
     StepSession,
-    longest_target,
 )
 
 SEEDS = 4

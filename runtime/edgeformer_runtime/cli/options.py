@@ -36,22 +36,9 @@ def group(argument: str, **declarations: Declaration) -> Declaration:
     """
 
     def decorate(command: Command) -> Command:
-        names: dict[str, str] = {}
-        flags: dict[str, str] = {}
-
-        @wraps(command)
-        def grouped(**values: Any) -> Any:
-            chosen = {key: values.pop(names[key]) for key in declarations}
-            try:
-                return command(
-                    **values, **{argument: {key: value for key, value in chosen.items() if value is not None}}
-                )
-            except EdgeformerError as error:  # which names what Python calls the option
-                given = _words_given()
-                named = {name: flag for name, flag in flags.items() if name not in given}
-                error.args = (re.sub(r"`(\w+)`", lambda match: f"`{named.get(match[1], match[1])}`", str(error)),)
-                raise
-
+        grouped = command if _GROUPS in vars(command) else _grouped(command)
+        groups, flags = vars(grouped)[_GROUPS]
+        groups[argument] = names = dict[str, str]()
         for key, declare in reversed(declarations.items()):
             declare(grouped)
             option = vars(grouped)["__click_params__"][-1]
@@ -59,6 +46,33 @@ def group(argument: str, **declarations: Declaration) -> Declaration:
         return grouped
 
     return decorate
+
+
+_GROUPS = "__option_groups__"
+"""Attribute of a command with groups: the names of its options by argument and key, and their flags by key."""
+
+
+def _grouped(command: Command) -> Command:
+    """A command whose groups of options become one argument each."""
+    groups: dict[str, dict[str, str]] = {}
+    flags: dict[str, str] = {}
+
+    @wraps(command)
+    def grouped(**values: Any) -> Any:
+        given = {
+            argument: {key: value for key in reversed(names) if (value := values.pop(names[key])) is not None}
+            for argument, names in groups.items()
+        }
+        try:
+            return command(**values, **given)
+        except EdgeformerError as error:  # which names what Python calls the option
+            words = _words_given()
+            named = {name: flag for name, flag in flags.items() if name not in words}
+            error.args = (re.sub(r"`(\w+)`", lambda match: f"`{named.get(match[1], match[1])}`", str(error)),)
+            raise
+
+    vars(grouped)[_GROUPS] = groups, flags
+    return grouped
 
 
 def _words_given() -> set[str]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.limits import GIB, MAX_DECODING_BYTES
-from edgeformer_runtime.search.batching import pad, single_row_batches
+from edgeformer_runtime.search.requests import pad, single_row_batches
 from edgeformer_runtime.search.session import DecoderState, FloatArray, IntArray, StepSession
 
 Pair = tuple[Sequence[int], Sequence[int]]
@@ -101,7 +101,7 @@ def score_batches(
     Args:
         session: the model.
         pairs: source ids, end token included, and the target ids to score, at least one and at most
-            :func:`~edgeformer_runtime.search.session.longest_target` each; include the end token to score it.
+            :func:`~edgeformer_runtime.search.requests.longest_target` each; include the end token to score it.
         max_batch_tokens: maximum batch size in tokens, those of the longer side.
 
     Yields:

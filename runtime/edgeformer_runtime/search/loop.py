@@ -7,16 +7,16 @@ from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from edgeformer_runtime.errors import OptionError
-from edgeformer_runtime.limits import GIB, MAX_DECODING_BYTES, MAX_WORKERS
+from edgeformer_runtime.limits import GIB, MAX_DECODING_BYTES
 from edgeformer_runtime.search.alternatives import decode_alternatives
-from edgeformer_runtime.search.batching import pad
-from edgeformer_runtime.search.options import DecodeOptions, check_count
+from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.search.processors import build_processors
-from edgeformer_runtime.search.requests import Request, Stop, make_requests, request_batches
+from edgeformer_runtime.search.requests import Request, Stop, make_requests, pad, request_batches
 from edgeformer_runtime.search.search import BeamSearch, GreedySearch, Hypothesis, Search, SentenceCallback
 from edgeformer_runtime.search.session import FloatArray, IntArray, StepSession
 
@@ -93,22 +93,16 @@ def decode(
         InputError: a prefix leaves no room for another token.
         OptionError: an option is out of range.
     """
-    check_count("workers", workers, 1, MAX_WORKERS)
     counters = Counters() if counters is None else counters
     started = time.perf_counter()
     requests = make_requests(session, sources, prefixes, options, stops)
-
-    def decoded(
-        requests: Sequence[Request], options: DecodeOptions, done: SentenceCallback | None = None
-    ) -> list[list[Hypothesis]]:
-        return _decode_requests(session, requests, options, counters, workers, done)
-
     if options.return_alternatives:
+        decoded = partial(_decode_requests, session, counters=counters, workers=workers)
         results = decode_alternatives(decoded, requests, options, session.special)
     elif options.is_sampling:
-        results = _grouped(decoded(requests, options), options.n_best)
+        results = _grouped(_decode_requests(session, requests, options, counters, workers), options.n_best)
     else:
-        results = decoded(requests, options, done)
+        results = _decode_requests(session, requests, options, counters, workers, done)
     counters.sentences += len(sources)
     counters.tokens += sum(len(best.ids) + best.finished for hypotheses in results for best in hypotheses[:1])
     counters.total_seconds += time.perf_counter() - started
@@ -132,19 +126,23 @@ def _decode_requests(
     options: DecodeOptions,
     counters: Counters,
     workers: int,
-    done: SentenceCallback | None,
+    done: SentenceCallback | None = None,
 ) -> list[list[Hypothesis]]:
-    """Decode requests in batches, several at a time."""
+    """Decode requests in batches, several at a time; by the engine alone, if it can search by itself."""
     batches, workers = _fitting(session, requests, list(request_batches(session, requests, options)), options, workers)
 
     def decoded(batch: list[int]) -> tuple[dict[int, list[Hypothesis]], Counters]:
         spent = Counters()
-        given_up = _stopped(requests, batch)
-        batch = [index for index in batch if index not in given_up]
-        done_here = None if done is None else lambda index, found: done(batch[index], found)
+        if given_up := _stopped(requests, batch):
+            batch = [index for index in batch if index not in given_up]
+        if not batch:
+            return {}, spent
+        told = None if done is None else lambda index, found: done(batch[index], found)
         chosen = [requests[index] for index in batch]
-        hypotheses = _decode_batch(session, chosen, options, spent, done_here) if batch else []
-        return dict(zip(batch, hypotheses, strict=True)), spent
+        found = session.search(chosen, options, spent, told)
+        if found is None:
+            found = _decode_batch(session, chosen, options, spent, told)
+        return dict(zip(batch, found, strict=True)), spent
 
     results: list[list[Hypothesis]] = [[] for _ in requests]
     with ThreadPoolExecutor(workers) if workers > 1 else nullcontext() as pool:
@@ -201,9 +199,7 @@ def _decode_batch(
     counters: Counters,
     done: SentenceCallback | None,
 ) -> list[list[Hypothesis]]:
-    found = session.search(requests, options, counters, done)
-    if found is not None:
-        return found
+    """Decode one batch step by step, to the end."""
     live = set(range(len(requests)))
     for search in search_steps(session, requests, options, counters):
         if done is not None:

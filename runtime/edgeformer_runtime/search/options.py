@@ -225,7 +225,7 @@ class DecodeOptions:
     """In text, replace each unknown token with the source token that it attends to most, the end token excepted. A
     translator does so, if the model has attention weights."""
 
-    @property
+    @cached_property
     def is_sampling(self) -> bool:
         """Whether tokens are sampled."""
         return self.sampling_topk != 1
@@ -244,6 +244,11 @@ class DecodeOptions:
     def needs_scores(self) -> bool:
         """Whether log-probabilities are computed."""
         return self.return_scores or self.return_token_scores or self.n_best > 1
+
+    @property
+    def needs_attention(self) -> bool:
+        """Whether all translations need attention weights."""
+        return self.return_attention or self.replace_unknowns
 
     def verify(self) -> None:
         """Check all values.

@@ -1,4 +1,5 @@
-"""Sentences to decode: the source of each, the prefix and the maximum length of its output, and what gives it up."""
+"""Sentences to decode, with what their outputs begin with, how long they may be and what gives them up; and batches of
+them, of similar length and limited in size."""
 
 from __future__ import annotations
 
@@ -11,11 +12,15 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, ParamSpec, TypeVar
 
-from edgeformer_runtime.errors import CanceledError, InputError, OptionError, StoppedError, TimedOutError
-from edgeformer_runtime.search.batching import length_sorted_batches, single_row_batches
-from edgeformer_runtime.search.options import DecodeOptions
-from edgeformer_runtime.search.session import StepSession, longest_target
+import numpy as np
 
+from edgeformer_runtime.errors import CanceledError, InputError, OptionError, StoppedError, TimedOutError
+from edgeformer_runtime.search.options import DecodeOptions
+from edgeformer_runtime.search.session import IntArray, StepSession
+
+MAX_ROWS = 128
+"""Maximum number of rows in a step (sentences times beams): more rows take more memory, mostly for logits, but save no
+time."""
 Cancel = Callable[[], bool]
 """Tells whether a translation is not wanted any more, such as :meth:`threading.Event.is_set`."""
 Parameters = ParamSpec("Parameters")
@@ -69,6 +74,23 @@ class Stop:
         """
         if self.is_set() and self.error is not None:
             raise copy(self.error)  # with its traceback, this would hold the frames that hold this
+
+
+def stops_of(
+    cancel: Cancel | Sequence[Cancel | None] | None, timeout: float | None, count: int
+) -> Sequence[Stop | None]:
+    """Return what gives each of some texts up; see :meth:`~edgeformer_runtime.translator.Translator.translate`.
+
+    Raises:
+        OptionError: an argument is of another type, or there is not one function per text.
+    """
+    if cancel is None and timeout is None:
+        return [None] * count
+    if cancel is None or callable(cancel):
+        return [Stop(cancel, timeout)] * count
+    if isinstance(cancel, Sequence) and len(cancel) == count:
+        return [Stop(each, timeout) for each in cancel]
+    raise OptionError(f"`cancel` must be a function, or a list with one per text, but is {cancel!r}.")
 
 
 async def in_thread(
@@ -141,15 +163,21 @@ def make_requests(
     requests: list[Request] = []
     prefixes = [()] * len(sources) if prefixes is None else prefixes
     stops = [None] * len(sources) if stops is None else stops
+    most, samples = length_limit(session, options), options.n_best if options.is_sampling else 1
     for index, (source, prefix, stop) in enumerate(zip(sources, prefixes, stops, strict=True)):
-        check_prefix(index, prefix, length_limit(session, options))
+        if prefix:
+            check_prefix(index, prefix, most)
         limit = length_limit(session, options, len(source), len(prefix))
-        samples = options.n_best if options.is_sampling else 1
         requests += [
             Request(source=source, prefix=tuple(prefix), limit=limit, sample=sample, stop=stop)
             for sample in range(samples)
         ]
     return requests
+
+
+def longest_target(session: StepSession) -> int:
+    """Maximum number of tokens of a target, end token included, without those that every target begins with."""
+    return session.max_target_length - len(session.special.prefix)
 
 
 def length_limit(session: StepSession, options: DecodeOptions, source: int | None = None, prefix: int = 0) -> int:
@@ -206,3 +234,55 @@ def request_batches(session: StepSession, requests: Sequence[Request], options: 
             batches = length_sorted_batches(lengths, options.beam_size, options.max_batch_tokens)
         for batch in batches:
             yield [indices[place] for place in batch]
+
+
+def length_sorted_batches(lengths: Sequence[int], beam_size: int, max_batch_tokens: int) -> Iterator[list[int]]:
+    """Group sentences into batches, longest first, limited to a number of tokens and to :data:`MAX_ROWS` rows.
+
+    A sentence that exceeds a limit by itself forms its own batch. Sentences of equal length keep their order.
+
+    Args:
+        lengths: source length of each sentence, in tokens.
+        beam_size: decoder rows per sentence.
+        max_batch_tokens: maximum batch size in tokens: ``beam_size * sentences * longest``.
+
+    Yields:
+        Indices of the sentences in each batch.
+    """
+    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    start = 0
+    while start < len(order):
+        tokens = beam_size * max(1, lengths[order[start]])
+        size = max(1, min(max_batch_tokens // tokens, MAX_ROWS // beam_size))
+        yield order[start : start + size]
+        start += size
+
+
+def single_row_batches(session: StepSession, lengths: Sequence[int], max_batch_tokens: int) -> Iterator[list[int]]:
+    """Group sentences with one decoder row each, so that no result depends on the others in the batch.
+
+    Args:
+        session: the model; see :attr:`StepSession.row_multiple`.
+        lengths: length of each sentence, in tokens.
+        max_batch_tokens: maximum batch size in tokens.
+
+    Yields:
+        Indices of the sentences in each batch.
+    """
+    if session.row_multiple > 1:
+        yield from ([index] for index in range(len(lengths)))
+    else:
+        yield from length_sorted_batches(lengths, 1, max_batch_tokens)
+
+
+def pad(sequences: Sequence[Sequence[int]], pad_id: int) -> tuple[IntArray, IntArray]:
+    """Pad token ids at the end.
+
+    Returns:
+        Ids ``(N, S)`` and true lengths ``(N,)``, both int64.
+    """
+    length = np.array([len(sequence) for sequence in sequences], dtype=np.int64)
+    padded = np.full((len(sequences), int(length.max(initial=0))), pad_id, dtype=np.int64)
+    for row, sequence in zip(padded, sequences, strict=True):
+        row[: len(sequence)] = sequence
+    return padded, length

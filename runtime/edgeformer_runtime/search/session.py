@@ -88,7 +88,7 @@ class StepSession(ABC):
     """Maximum number of source tokens, end token included."""
     max_target_length: int
     """Maximum number of steps, those of the tokens that every target begins with included; see
-    :func:`longest_target`."""
+    :func:`~edgeformer_runtime.search.requests.longest_target`."""
     row_multiple: int = 1
     """Number of rows that the engine's matrix kernels compute together: 1 or 2.
 
@@ -166,8 +166,3 @@ class StepSession(ABC):
             Size in bytes after the last step; 0 if it is not limited.
         """
         return 0
-
-
-def longest_target(session: StepSession) -> int:
-    """Maximum number of tokens of a target, end token included, without those that every target begins with."""
-    return session.max_target_length - len(session.special.prefix)

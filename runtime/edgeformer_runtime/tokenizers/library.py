@@ -44,6 +44,10 @@ class LibrarySegmenter(Segmenter):
         name: str | None = self._tokenizer.id_to_token(index) if 0 <= index < self.size else None
         return name
 
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """Return the entry of each id."""
+        return list(map(str, map(self._tokenizer.id_to_token, ids)))
+
     def token_id(self, name: str) -> int | None:
         """Return the id of an entry; ``None`` if there is no such entry."""
         index: int | None = self._tokenizer.token_to_id(name)
@@ -54,10 +58,20 @@ class LibrarySegmenter(Segmenter):
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
+    def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        """Encode texts, and return which characters of each of them its tokens stand for."""
+        encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [(encoding.ids, encoding.offsets) for encoding in encodings]
+
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids to text. Special tokens are dropped."""
         text: str = self._tokenizer.decode(list(ids), skip_special_tokens=True)
         return text
+
+    def decode_batch(self, sequences: Sequence[Sequence[int]]) -> list[str]:
+        """Decode each of several sequences of ids."""
+        texts: list[str] = self._tokenizer.decode_batch(list(map(list, sequences)), skip_special_tokens=True)
+        return texts
 
     def decode_pieces(self, tokens: Sequence[int | str]) -> str:
         """Decode ids and pieces of text."""
@@ -69,11 +83,6 @@ class LibrarySegmenter(Segmenter):
         """Return the part of a text that each token stands for, with a space before it if it begins a word."""
         pieces = [text[start:end] for start, end in self.spans(text)]
         return [f" {pieces[0].lstrip()}", *pieces[1:]] if pieces else []
-
-    def spans(self, text: str) -> list[Span]:
-        """Return which characters of a text each token stands for."""
-        spans: list[Span] = self._tokenizer.encode(text, add_special_tokens=False).offsets
-        return spans
 
 
 def drop_cache(model: models.Model) -> None:

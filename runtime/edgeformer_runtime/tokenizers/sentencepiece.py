@@ -68,6 +68,14 @@ class SentencePieceSegmenter(Segmenter):
         find, unk_id = self._matched.get, self._unk_id
         return [[find(piece, unk_id) for piece in encode(text, out_type=str)] for text in texts]
 
+    def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        """Encode texts, and return which characters of each of them its tokens stand for."""
+        found = [self._library.encode(text, out_type="offset_mapping") for text in texts]
+        if self._names is None:
+            return [(each["ids"], each["offsets"]) for each in found]
+        find, unk_id = self._matched.get, self._unk_id
+        return [([find(piece, unk_id) for piece in each["pieces"]], each["offsets"]) for each in found]
+
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids to text. Special tokens are dropped."""
         known = [index for index in ids if index < self.size]
@@ -87,19 +95,11 @@ class SentencePieceSegmenter(Segmenter):
 
     def pieces(self, text: str) -> list[str]:
         """Return the part of a text that each token stands for, with a space before it if it begins a word."""
-        names, spans = self._divided(text)
+        found = self._library.encode(text, out_type="offset_mapping")
         return [
             " " * name.startswith(SPACE) + text[start:end].strip() + " " * name[1:].endswith(SPACE)
-            for name, (start, end) in zip(names, spans, strict=True)
+            for name, (start, end) in zip(found["pieces"], found["offsets"], strict=True)
         ]
-
-    def spans(self, text: str) -> list[Span]:
-        """Return which characters of a text each token stands for."""
-        return self._divided(text)[1]
-
-    def _divided(self, text: str) -> tuple[list[str], list[Span]]:
-        found = self._library.encode(text, out_type="offset_mapping")
-        return found["pieces"], found["offsets"]
 
     def _look_up(self, names: list[str]) -> None:
         """Prepare the encoding and decoding of entries of a vocabulary, whose names may be pieces or not."""

@@ -171,13 +171,17 @@ class Tokenizer:
         Raises:
             InputError: a text is too long, or not valid Unicode (it contains a lone surrogate).
         """
-        for index, text in enumerate(texts):
-            if len(text) > (limit := MAX_TEXT_CHARACTERS):
-                raise InputError(index, f"has {len(text):,} characters, but may have at most {limit:,}; split it.")
-            check_unicode(index, text)
+        _check_texts(texts)
         with _library_errors("The tokenizer cannot encode a text"):
             encoded = [self._as_text(ids) for ids in self._model.encode(texts)]
         return [[*self._prefix, *ids, *self._suffix] for ids in encoded] if special_tokens else encoded
+
+    def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        """Encode texts with special tokens; see :meth:`encode_batch`. The spans are those of :meth:`spans`."""
+        _check_texts(texts)
+        with _library_errors("The tokenizer cannot encode a text"):
+            encoded = self._model.encode_with_spans(texts)
+        return [([*self._prefix, *self._as_text(ids), *self._suffix], spans) for ids, spans in encoded]
 
     def _as_text(self, ids: list[int]) -> list[int]:
         """Put the unknown token for words that a text has in common with special tokens."""
@@ -196,9 +200,14 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Decode token ids to text, without special tokens."""
-        kept = [int(index) for index in ids]
+        return self.decode_batch([ids])[0]
+
+    def decode_batch(self, sequences: Sequence[Iterable[int]]) -> list[str]:
+        """Decode each of several sequences of token ids, as :meth:`decode` does."""
+        special = self._special_ids
+        kept = [[index for each in ids if (index := int(each)) not in special] for ids in sequences]
         with _library_errors("The tokenizer cannot decode a text"):
-            return self._model.decode([index for index in kept if index not in self._special_ids])
+            return self._model.decode_batch(kept)
 
     def decode_with(self, ids: Sequence[int], pieces: Mapping[int, str]) -> str:
         """Decode token ids to text, with pieces of other text in place of some tokens.
@@ -234,13 +243,18 @@ class Tokenizer:
         Raises:
             ValueError: an id is not in the vocabulary.
         """
-        tokens = []
+        ids = list(map(int, ids))
         for index in ids:
-            token = self._model.token(int(index))
-            if token is None:
+            if not 0 <= index < self.vocab_size:
                 raise ValueError(f"A token id must be between 0 and {self.vocab_size - 1}, got {index}.")
-            tokens.append(token)
-        return tokens
+        return self._model.tokens(ids)
+
+
+def _check_texts(texts: Sequence[str]) -> None:
+    for index, text in enumerate(texts):
+        if len(text) > (limit := MAX_TEXT_CHARACTERS):
+            raise InputError(index, f"has {len(text):,} characters, but may have at most {limit:,}; split it.")
+        check_unicode(index, text)
 
 
 def check_unicode(index: int, text: str) -> None:

@@ -13,13 +13,19 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from edgeformer_server.access import is_address
-from edgeformer_server.api.fields import read_fields
-from edgeformer_server.api.pairs import check_sizes, chosen_pair
 from edgeformer_server.api.types import TranslatedFile
-from edgeformer_server.context import ServerContext, client_of, context_of, run_while_connected
-from edgeformer_server.errors import ApiError, json_response
+from edgeformer_server.errors import ApiError
 from edgeformer_server.files.document_process import DocumentRequest
-from edgeformer_server.workspace.catalog import Hop
+from edgeformer_server.languages import Hop, chosen_pair
+from edgeformer_server.request import (
+    ServerContext,
+    check_sizes,
+    client_of,
+    context_of,
+    json_response,
+    read_fields,
+    run_while_connected,
+)
 from edgeformer_text.block import Block
 from edgeformer_text.documents.files import SUFFIXES
 

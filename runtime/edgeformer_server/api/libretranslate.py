@@ -12,12 +12,20 @@ from starlette.routing import Route
 
 from edgeformer_runtime.bundle.text_format import public_code
 from edgeformer_server import languages
-from edgeformer_server.api.fields import Fields, read_fields
 from edgeformer_server.api.files import EXTENSIONS
-from edgeformer_server.api.pairs import check_sizes, chosen_pair, detected
 from edgeformer_server.api.types import Language
-from edgeformer_server.context import ServerContext, client_of, context_of, run_while_connected
-from edgeformer_server.errors import ApiError, json_response
+from edgeformer_server.errors import ApiError
+from edgeformer_server.languages import chosen_pair, detected
+from edgeformer_server.request import (
+    Fields,
+    ServerContext,
+    check_sizes,
+    client_of,
+    context_of,
+    json_response,
+    read_fields,
+    run_while_connected,
+)
 from edgeformer_server.service import Job
 from edgeformer_text.languages import can_detect_languages
 from edgeformer_text.options import Format

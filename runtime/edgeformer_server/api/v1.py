@@ -15,7 +15,6 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from edgeformer_runtime.contract import ATTENTION_FILE
-from edgeformer_server.api.pairs import check_sizes, chosen_pair
 from edgeformer_server.api.types import (
     ModelInfo,
     Models,
@@ -26,16 +25,20 @@ from edgeformer_server.api.types import (
     TranslateResponse,
     WordLink,
 )
-from edgeformer_server.context import (
+from edgeformer_server.errors import ApiError
+from edgeformer_server.languages import chosen_pair
+from edgeformer_server.queue.batching import ClosedError
+from edgeformer_server.request import (
     ServerContext,
     bearer_token,
+    check_sizes,
     client_of,
     context_of,
     decode_body,
+    error_response,
+    json_response,
     run_while_connected,
 )
-from edgeformer_server.errors import ApiError, error_response, json_response
-from edgeformer_server.queue.batching import ClosedError
 from edgeformer_server.service import Job, StreamEvent, TokenEvent
 from edgeformer_text import SentenceTranslation, TextOptions, TextTranslation
 

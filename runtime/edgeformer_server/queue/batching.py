@@ -24,11 +24,9 @@ from threading import Condition
 from typing import Self
 
 from edgeformer_runtime.errors import EdgeformerError
-from edgeformer_runtime.search.batching import MAX_ROWS
 from edgeformer_runtime.search.options import DecodeOptions
-from edgeformer_runtime.search.requests import length_limit
-from edgeformer_runtime.source import Source
-from edgeformer_runtime.translation import Translation
+from edgeformer_runtime.search.requests import MAX_ROWS, length_limit
+from edgeformer_runtime.translation import Source, Translation
 from edgeformer_runtime.translator import Translator
 from edgeformer_server.queue.fair_semaphore import FairSemaphore
 from edgeformer_server.settings import BatchLimits
@@ -329,6 +327,9 @@ class Batcher:
 
     def _ready(self) -> list[Submission]:
         """What can begin a batch, of one setting, in the order of its turns."""
+        waiting = [each for ticket in self._tickets if (each := ticket.submission) and each.waiting]
+        if not waiting:
+            return []
         room = self._room()
         shortest = min((min(batch.positions) for batch in self._begun if batch.spent < PATIENCE), default=math.inf)
 
@@ -340,7 +341,6 @@ class Batcher:
                 return needed <= room
             return needed <= room and not submission.batches and ALIKE * needed < shortest
 
-        waiting = [each for ticket in self._tickets if (each := ticket.submission) and each.waiting]
         ready = [submission for submission in waiting if may_begin(submission)]
         return [submission for submission in ready if submission.setting == ready[0].setting]
 

@@ -103,7 +103,8 @@ def translated_texts(
     from edgeformer_text.text_translator import TextTranslator
 
     texts = TextTranslator(translator, text_options)
-    translations = texts.translate(block.lines, format=format, options=decoding)
+    plans = [texts.split(line, format=format, index=index) for index, line in enumerate(block.lines)]
+    translations = texts.translate_plans(plans, decoding)
     if as_json:
         written = [text_record(*pair) for pair in zip(block.lines, translations, strict=True)]
     else:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from edgeformer_runtime.cli import options
+from edgeformer_runtime.cli.output import refuse_input
 from edgeformer_runtime.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -54,9 +55,12 @@ def chosen_input(text: tuple[str, ...], input_file: Path | None, whole: dict[str
     """Return what is translated, and as what. A TEXT that is the name of a document stands for the file.
 
     Raises:
+        click.UsageError: both a TEXT and a file were given.
         DataError: a TEXT is the name of a document that does not exist, or is not alone, or of another file; or a
             document is compressed.
     """
+    if text and input_file is not None:
+        raise click.UsageError("Give TEXT or --input, not both.")
     if whole["lines"] or "format" in whole:
         return TranslationInput(text, input_file, ".html" if whole.get("format") == "html" and not text else "")
     for word in text:
@@ -95,8 +99,10 @@ def check_output(chosen: TranslationInput, output_file: Path | None, whole: dict
 
     Raises:
         click.UsageError: the document cannot be written as JSON.
-        ConfigError: the output must be a file of the same kind.
+        ConfigError: the output is the input, or must be a file of the same kind.
     """
+    if output_file is not None:
+        refuse_input(output_file, chosen.file)
     if as_json and chosen.kind not in ("", ".htm", ".html"):
         raise click.UsageError(f"--json is for text and HTML; leave it out to translate `{chosen.file}`.")
     if output_file is None and chosen.kind in PACKED:

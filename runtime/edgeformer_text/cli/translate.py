@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgeformer_runtime.cli import options
-from edgeformer_runtime.cli.output import atomic_text, print_warnings, refuse_input
+from edgeformer_runtime.cli.output import atomic_text, print_warnings
 from edgeformer_runtime.cli.terminal import visible
-from edgeformer_runtime.cli.text_input import line_blocks
+from edgeformer_runtime.cli.text_input import line_blocks, standard_input
 from edgeformer_runtime.errors import OptionError
 from edgeformer_runtime.files import atomic_file
+from edgeformer_runtime.limits import MAX_DOCUMENT_BYTES
 from edgeformer_text.cli.block_output import (
     BlockOutput,
     DoubtCounts,
     LineBlock,
+    text_record,
     translated_lines,
     translated_texts,
 )
@@ -33,7 +36,6 @@ from edgeformer_text.cli.chosen_input import (
     whole_texts,
 )
 from edgeformer_text.cli.distributed import cluster_options, ray_files, translate_file, uses_ray
-from edgeformer_text.cli.whole_texts import text_decoding, text_translator, translated_document
 
 if TYPE_CHECKING:
     from edgeformer_runtime.search.options import DecodeChanges, DecodeOptions
@@ -110,14 +112,9 @@ def translate(
     With --lines, every line is one sentence. With --lines and --nbest N, every line gives up to N lines with
     score, tab and text, followed by a blank line.
     """
-    if text and input_file is not None:
-        raise click.UsageError("Give TEXT or --input, not both.")
-    single = ("--target-prefix", target_prefix is not None), ("--attention", attention)
-    check_options(whole, search, *single)
+    check_options(whole, search, ("--target-prefix", target_prefix is not None), ("--attention", attention))
     chosen = chosen_input(text, input_file, whole)
     check_output(chosen, output_file, whole, as_json=as_json)
-    if output_file is not None:
-        refuse_input(output_file, chosen.file)
     on_ray = ray_files(chosen, output_file, whole, attention=attention) if uses_ray(cluster) else None
     if attention and not as_json:
         raise click.UsageError("--attention needs --json.")
@@ -130,8 +127,8 @@ def translate(
         decoding = _decoding(translator, search, target_prefix, attention=attention, as_json=as_json)
         work = partial(translated_lines, decoding=decoding, target_prefix=target_prefix, as_json=as_json)
     else:
-        texts = text_translator(translator, whole, as_json=as_json)
-        decoding = text_decoding(texts, search)
+        texts = _text_translator(translator, whole, as_json=as_json)
+        decoding = _text_decoding(texts, search)
         settings |= {"split": True, "glossary": texts.glossary.terms if texts.glossary else None}
         work = partial(translated_texts, text_options=texts.options, decoding=decoding, as_json=as_json)
     if on_ray:
@@ -141,8 +138,12 @@ def translate(
     else:
         work = partial(work, format=whole["format"]) if "format" in whole else work
         keep_returns = output_file is not None and not whole["lines"] and not as_json
+        doubts = DoubtCounts()
         with line_blocks(*chosen[:2], keep_returns=keep_returns) as blocks, _writer(output_file) as write:
-            doubts = _write_blocks(translator, work, blocks, write)
+            for output in map(partial(work, translator), _numbered(blocks)):  # as they arrive
+                write(output.text)
+                output.tell()  # and end, if a line cannot be translated; those before it are written
+                doubts = doubts.merged(output.doubts)
     advice = "; --json tells which" if chosen.kind in ("", ".htm", ".html") and not as_json else ""
     print_warnings(doubts.warnings(advice))
 
@@ -167,7 +168,7 @@ def _decoding(
     """Check all options, even if there is no line to translate."""
     from dataclasses import replace
 
-    from edgeformer_runtime.target import prefix_ids
+    from edgeformer_runtime.encoding import prefix_ids
 
     search |= {"return_scores": as_json or search.get("n_best", 1) > 1, "return_attention": attention}
     decoding = translator.options(**search)
@@ -179,41 +180,75 @@ def _decoding(
     prefix_ids(translator.target_tokenizer, target_prefix, 1)
     if attention:
         translator.session.open_attention()
-    return replace(decoding, return_token_scores=decoding.return_token_scores or decoding.return_alternatives)
+    return replace(decoding, return_token_scores=True) if decoding.return_alternatives else decoding
+
+
+def _text_translator(translator: Translator, whole: dict[str, Any], *, as_json: bool) -> TextTranslator:
+    """Make a translator of texts from the options, and say if it cannot find sentences."""
+    from edgeformer_text.glossary import Glossary
+    from edgeformer_text.options import TextOptions
+    from edgeformer_text.segmentation import segmenter
+    from edgeformer_text.text_translator import TextTranslator
+
+    with warnings.catch_warnings(record=True, action="always") as raised:
+        segmenter()
+    print_warnings(str(warning.message) for warning in raised)
+    glossary = Glossary.from_file(whole["glossary"]) if "glossary" in whole else None
+    return TextTranslator(translator, TextOptions(glossary=glossary, word_details=as_json))
+
+
+def _text_decoding(translator: TextTranslator, search: DecodeChanges) -> DecodeOptions:
+    """Return the options to translate texts with, which are checked even if there is no text.
+
+    Raises:
+        OptionError: one is out of range.
+    """
+    changes = search.copy()
+    changes.pop("return_token_scores", None)  # always wanted, for the confidence
+    decoding = translator.decoding(**changes)
+    decoding.verify()
+    return decoding
 
 
 def _write_document(
     texts: TextTranslator, chosen: TranslationInput, decoding: DecodeOptions, output_file: Path | None, *, as_json: bool
 ) -> DoubtCounts:
-    """Translate a document; return which sentences may be wrong."""
-    content, doubts = translated_document(texts, chosen, decoding, as_json=as_json)
-    if output_file is not None and chosen.kind in PACKED:
-        with atomic_file(output_file) as file:
-            file.write(content)
-    else:
-        with _writer(output_file) as write:
-            write(content.decode())
-    return doubts
-
-
-def _write_blocks(
-    translator: Translator,
-    work: Work[LineBlock, BlockOutput],
-    blocks: Iterable[list[str]],
-    write: Callable[[str], object],
-) -> DoubtCounts:
-    """Translate lines as they arrive; return which sentences may be wrong.
+    """Translate a document; return which sentences may be wrong.
 
     Raises:
-        InputError: a line cannot be translated; those before it are written.
+        DataError: the document is damaged, or too large.
     """
-    first, doubts = 0, DoubtCounts()
+    from edgeformer_text.documents.document import decoded
+    from edgeformer_text.documents.files import translate_content
+
+    name, content = _content(chosen.file)
+    written, translations = translate_content(texts, content, name, decoding, chosen.kind)
+    if as_json:
+        _, source = decoded(content, f"`{name}`")
+        written = text_record(source, translations[0]).encode()
+    if output_file is not None and chosen.kind in PACKED:
+        with atomic_file(output_file) as file:
+            file.write(written)
+    else:
+        with _writer(output_file) as write:
+            write(written.decode())
+    return DoubtCounts.of(translations)
+
+
+def _content(file: Path | None) -> tuple[str, bytes]:
+    """Name and content of a document; not much more of one that is too large."""
+    if file is not None and str(file) != "-":
+        with file.open("rb") as stream:
+            return str(file), stream.read(MAX_DOCUMENT_BYTES + 1)
+    return "standard input", standard_input().read(MAX_DOCUMENT_BYTES + 1)
+
+
+def _numbered(blocks: Iterable[list[str]]) -> Iterator[LineBlock]:
+    """Blocks with the position of their first lines."""
+    first = 0
     for lines in blocks:
-        output = work(translator, LineBlock(first, lines))
-        write(output.text)
-        output.tell()
-        first, doubts = first + len(lines), doubts.merged(output.doubts)
-    return doubts
+        yield LineBlock(first, lines)
+        first += len(lines)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from edgeformer_runtime.cli.text_input import line_blocks
 from edgeformer_runtime.errors import ConfigError
 from edgeformer_text.cli.block_output import BlockOutput, LineBlock
 from edgeformer_text.cli.distributed import translate_file
-from edgeformer_text.cli.translate import _write_blocks, _writer
+from edgeformer_text.cli.translate import _numbered, _writer
 from edgeformer_text.distributed import ray_workers
 from tests.commands import error, run
 from tests.ray_cluster import Cluster, command, interrupted, kill, running_cluster
@@ -129,8 +129,10 @@ def on_a_cluster(source: Path, output: Path) -> None:
 
 
 def locally(source: Path, output: Path) -> None:
+    translator = mock.Mock()
     with line_blocks((), source) as blocks, _writer(output) as write:
-        _write_blocks(mock.Mock(), shouted, blocks, write)
+        for block in _numbered(blocks):
+            write(shouted(translator, block).text)
 
 
 class TestMemory:

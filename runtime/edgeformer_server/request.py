@@ -1,25 +1,118 @@
-"""Fields of a request, sent as JSON, as a form or in the address."""
+"""A request and its response: what all share, who asks and what for, and how long the answer may take."""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any, NamedTuple
+import traceback
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
+from starlette.responses import Response
 
-from edgeformer_server.context import bearer_token, decode_body
-from edgeformer_server.errors import ApiError
+from edgeformer_server.access import Access, network
+from edgeformer_server.errors import LOG, ApiError, as_api_error
+from edgeformer_server.files.file_store import FileStore
+from edgeformer_server.metrics import Metrics
+from edgeformer_server.service import Service
+from edgeformer_server.settings import ServeSettings
+from edgeformer_text.options import Format
 
+Result = TypeVar("Result")
+LARGE_BODY = 16384
+"""Bytes from which on it takes longer to read a body than to let a thread do it."""
 SLICE = 16384
 """Bytes of a form that are read without letting other requests go on."""
 MAX_FIELDS = 64
 """Fields of a form."""
+MAX_TAGS = 50_000
+"""Tags of the texts of a request, each of which takes the time of a hundred characters. Files are read elsewhere."""
 _ESCAPE = re.compile(b"%([0-9A-Fa-f]{2})")
+
+
+@dataclass
+class ServerContext:
+    """Settings, service and state that all endpoints share."""
+
+    settings: ServeSettings
+    service: Service
+    access: Access
+    metrics: Metrics
+    files: FileStore | None = None
+    """Translated files; ``None`` if files are not translated."""
+    is_draining: bool = False
+    """Whether the server is shutting down."""
+
+
+def context_of(request: Request) -> ServerContext:
+    """The context of a request."""
+    context: ServerContext = request.app.context
+    return context
+
+
+async def run_while_connected(request: Request, work: Coroutine[Any, Any, Result], seconds: float) -> Result:
+    """Wait for work, but no longer than the client does; work that is not finished is canceled.
+
+    Raises:
+        ApiError: 499, the client went away.
+        TimeoutError: the work took too long.
+    """
+    is_gone = False
+
+    async def leave() -> None:
+        nonlocal is_gone
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        if not deadline.expired():
+            is_gone = True
+            deadline.reschedule(0.0)
+
+    try:
+        async with asyncio.timeout(seconds) as deadline:
+            watch = asyncio.ensure_future(leave())
+            try:
+                return await work
+            finally:
+                watch.cancel()
+    except TimeoutError:
+        if is_gone:
+            raise ApiError(499, "The client closed the connection.") from None
+        raise
+
+
+async def decode_body(body: bytes, read: Callable[[bytes], Result]) -> Result:
+    """Read something from a body, a large one in a thread, so that other requests do not wait for it."""
+    return await asyncio.to_thread(read, body) if len(body) > LARGE_BODY else read(body)
+
+
+def client_of(request: Request) -> str:
+    """What tells the client from others: its address, or that of its network."""
+    return network(request.client.host) if request.client else ""
+
+
+def bearer_token(request: Request) -> str:
+    """Token of the ``Authorization`` header, or empty."""
+    kind, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else ""
+
+
+def check_sizes(context: ServerContext, texts: Sequence[str], format: Format = "text") -> None:
+    """Check the number of texts, their lengths, and the number of tags in HTML.
+
+    Raises:
+        ApiError: there are too many, or one is too long.
+    """
+    settings = context.settings
+    for sizes, limit in (((len(texts),), settings.max_texts), (map(len, texts), settings.max_characters)):
+        if limit is not None and (size := max(sizes, default=0)) > limit:
+            raise ApiError(400, f"Invalid request: request ({size}) exceeds text limit ({limit})")
+    if format == "html" and sum(text.count("<") for text in texts) > MAX_TAGS:
+        raise ApiError(400, f"Invalid request: there are more than {MAX_TAGS:,} tags; send less at a time, or a file")
 
 
 class Upload(NamedTuple):
@@ -165,3 +258,19 @@ async def _slices(body: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
 
 async def _received(value: UploadFile | str) -> Upload | str:
     return Upload(value.filename or "", await value.read()) if isinstance(value, UploadFile) else value
+
+
+def json_response(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Encode a response as JSON."""
+    return Response(msgspec.json.encode(content), status, dict(headers or {}), "application/json")
+
+
+def error_response(error: BaseException) -> Response:
+    """The response to an error; one of the server is logged, without texts."""
+    known = as_api_error(error)
+    if known.status == 500:
+        frame = traceback.extract_tb(error.__traceback__, limit=-1)[0]
+        what = str(error) if type(error).__module__ == "edgeformer_runtime.errors" else ""
+        fields = {"error": type(error).__name__, "what": what, "where": f"{frame.filename}:{frame.lineno}"}
+        LOG.error("request failed", extra={"fields": fields})
+    return json_response({"error": known.message}, known.status, known.headers)

@@ -16,7 +16,7 @@ from edgeformer_runtime.errors import BundleError, ConfigError, EdgeformerError
 from edgeformer_runtime.models.model import ManifestStamp, Model, is_named, read_model, stamp_of
 from edgeformer_runtime.models.names import find_bundle
 from edgeformer_runtime.translator import Translator
-from edgeformer_server.workspace.catalog import Catalog
+from edgeformer_server.languages import Catalog
 
 OPEN_ATTEMPTS, OPEN_PAUSE_SECONDS = 5, 0.05
 """How often a bundle that changes meanwhile is opened, and the time between two attempts."""

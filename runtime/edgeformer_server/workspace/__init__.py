@@ -1,1 +1,0 @@
-"""The models that a server has open, and what they translate."""
