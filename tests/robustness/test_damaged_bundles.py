@@ -36,7 +36,7 @@ from edgeformer_runtime.limits import MIB
 from edgeformer_runtime.precision import Precision
 from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import Translator
-from tests.amounts import cases
+from tests.amounts import cases, examples
 from tests.bundles import copy_of, rehash, write_manifest
 from tests.robustness import mutations
 from tests.robustness.outcomes import Outcome, Result, is_line, measured
@@ -195,11 +195,11 @@ def test_damaged_bundles_are_refused_or_used(
         assert time.monotonic() - begin < SECONDS, case
         outcomes[result.outcome.value] += 1
     record_property("outcomes", dict(outcomes))
-    assert outcomes[Outcome.REFUSED.value] > count / 2
+    assert outcomes[Outcome.REFUSED.value] > 0.4 * count  # half have wrong hashes, but for changes that change nothing
     assert count < 100 or outcomes[Outcome.SAME.value] > count / 200
 
 
-@mutations.MUTATED
+@examples(25, 200)
 @given(data=st.binary(max_size=200))
 def test_any_bytes_as_manifest_and_golden_file(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     with pytest.raises(BundleError):
