@@ -37,16 +37,6 @@ from edgeformer_server.queue.fair_semaphore import FairSemaphore
 from edgeformer_server.settings import BatchLimits
 from edgeformer_server.workspace.workspace import Workspace
 
-SENTENCES = [
-    "The old dog runs.",
-    "two men play chess",
-    "",
-    "A café, 14 times!",
-    "green dogs sing and the old men run and run and run in the snow",
-    "x" * 5000,
-]
-SETTINGS: list[dict[str, Any]] = [{}, {"beam_size": 1}, {"beam_size": 3, "n_best": 3}, {"return_token_scores": True}]
-
 
 @pytest.fixture
 def workspace(small_bundle: Path) -> Iterator[Workspace]:
@@ -100,43 +90,6 @@ class Score:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Score) and self.value == pytest.approx(other.value, abs=1e-5)
-
-
-@pytest.mark.parametrize("parallel", [1, 3])
-def test_concurrent_requests_get_what_each_gets_alone(
-    workspace: Workspace, setting: MakeSetting, parallel: int
-) -> None:
-    requests = [
-        (SENTENCES[start : start + count] * 3, changes)
-        for start in range(4)
-        for count in (1, 3)
-        for changes in SETTINGS
-    ]
-    with workspace.lease("model") as translator:
-        alone = [
-            summary(translator.translate(texts, DecodeOptions(**changes), on_error="return"))
-            for texts, changes in requests
-        ]
-    assert len({repr(results) for results in alone}) > 20
-    reports: list[BatchReport] = []
-    with batcher(reports, max_sentences=16, delay=0.05, parallel=parallel) as together:
-        start = threading.Barrier(len(requests))
-        results: list[Any] = [None] * len(requests)
-
-        def ask(index: int) -> None:
-            texts, changes = requests[index]
-            start.wait(60)
-            results[index] = summary(submit(together, texts, setting(**changes)).result(60))
-
-        threads = [threading.Thread(target=ask, args=[index]) for index in range(len(requests))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-    assert results == alone
-    assert max(report.requests for report in reports) > 1
-    assert max(report.sentences for report in reports) == 16
-    assert sum(report.sentences for report in reports) == sum(len(texts) for texts, _ in requests)
 
 
 def test_batches_are_translated_at_the_same_time(
