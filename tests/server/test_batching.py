@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ from edgeformer_server.queue.batching import (
 from edgeformer_server.queue.fair_semaphore import FairSemaphore
 from edgeformer_server.settings import BatchLimits
 from edgeformer_server.workspace.workspace import Workspace
+from tests.server.http import wait_until
 
 
 @pytest.fixture
@@ -284,40 +285,31 @@ def test_a_sentence_does_not_wait_for_the_others_of_its_batch(
 def test_turns_go_round() -> None:
     turns, order = FairSemaphore(1), list[int]()
 
-    def work(number: int) -> None:
-        turns.acquire()
-        for _ in range(3):
+    def work(number: int, times: int, *, first: bool = False) -> None:
+        turns.acquire(first=first)
+        for _ in range(times):
             order.append(number)
-            turns.give_way()
+            if times > 1:
+                turns.give_way()
         turns.release()
+
+    def begin(pool: ThreadPoolExecutor, *numbers: int, times: int) -> None:
+        """Let threads wait for their turns, one after the other."""
+        for count, number in enumerate(numbers, 1):
+            pool.submit(work, number, times, first=number == 11)
+            wait_until(lambda count=count: len(turns._line) == count)  # type: ignore[misc]
 
     turns.acquire()
-    threads = [threading.Thread(target=work, args=[number]) for number in range(3)]
-    for count, thread in enumerate(threads, 1):
-        thread.start()
-        while len(turns._line) < count:
-            time.sleep(0.001)
-    turns.give_way()
-    assert order == [0, 1, 2]
-    turns.release()
-    for thread in threads:
-        thread.join(60)
+    with ThreadPoolExecutor(3) as pool:
+        begin(pool, 0, 1, 2, times=3)
+        turns.give_way()
+        assert order == [0, 1, 2]
+        turns.release()
     assert order == [0, 1, 2] * 3
     turns.acquire()  # it is free
-
-    def last(is_first: bool) -> None:
-        turns.acquire(first=is_first)
-        order.append(10 + is_first)
+    with ThreadPoolExecutor(2) as pool:
+        begin(pool, 10, 11, times=1)
         turns.release()
-
-    threads = [threading.Thread(target=last, args=[is_first]) for is_first in (False, True)]
-    for count, thread in enumerate(threads, 1):
-        thread.start()
-        while len(turns._line) < count:
-            time.sleep(0.001)
-    turns.release()
-    for thread in threads:
-        thread.join(60)
     assert order[9:] == [11, 10]
 
 
