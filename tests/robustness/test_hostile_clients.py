@@ -25,7 +25,7 @@ from tests.store import COMMITTED
 if not sys.platform.startswith("linux"):
     pytest.skip("reads memory as only Linux can", allow_module_level=True)
 
-MEMORY = 640 * MIB
+MEMORY = 400 * MIB
 """Memory that the server's process may have; documents are read in others, whose memory is limited. Eight of the largest
 requests are read at a time, and what is freed stays in the allocator's arenas."""
 CLIENTS = 8
