@@ -31,6 +31,11 @@ def cases(few: int, many: int) -> int:
     return int(os.environ.get("CASES", many if are_slow_tests_run else few))
 
 
+def slow_unless(chosen: bool) -> list[pytest.MarkDecorator]:
+    """Marks of the random cases of a parameter, which are slow with the slow tests, and unless it is chosen."""
+    return [pytest.mark.slow] if are_slow_tests_run or not chosen else []
+
+
 def combinations(**values: Sequence[Any]) -> pytest.MarkDecorator:
     """Parametrize a test over all combinations of values; those beyond a few in which every value occurs are slow.
 
