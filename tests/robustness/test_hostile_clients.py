@@ -26,8 +26,8 @@ if not sys.platform.startswith("linux"):
     pytest.skip("reads memory as only Linux can", allow_module_level=True)
 
 MEMORY = 400 * MIB
-"""Memory that the server's process may have; documents are read in others, whose memory is limited. Eight of the largest
-requests are read at a time, and what is freed stays in the allocator's arenas."""
+"""Memory that the server's process may have; documents are read in others, whose memory is limited.
+Eight of the largest requests are read at a time, and what is freed stays in the allocator's arenas."""
 CLIENTS = 8
 ANSWERS = {200, 408, 503, 504, *range(400, 500)}
 TEXTS = {
