@@ -104,4 +104,4 @@ def test_a_planted_leak_is_reported(kind: str) -> None:
             else:
                 Thread(target=ended.wait, daemon=True).start()
 
-        assert [problem for problem in grown(leak, threads=2, rounds=20) if problem.startswith(kind)]
+        assert [problem for problem in grown(leak, threads=2, rounds=10) if problem.startswith(kind)]
