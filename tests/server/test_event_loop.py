@@ -32,11 +32,7 @@ that takes a document apart, and the fields of a form, holds the interpreter's l
 ATTEMPTS = 4
 """A thread may also run for long because the loop's has no core; not each time."""
 PATHS = {*(route.path for route in ROUTES), *DESCRIPTION, *FILES}
-CASES = REQUESTS | {
-    path: {"": lambda path=path: (path, b"", "")}  # type: ignore[misc]
-    for path in sorted(PATHS)
-    if path not in REQUESTS
-}
+CASES = REQUESTS | {path: {"": lambda path=path: (path, b"", "")} for path in sorted(PATHS) if path not in REQUESTS}
 
 
 class Monitor:
