@@ -136,14 +136,10 @@ FAST = {
 }
 
 
-def slow_unless(is_fast: bool) -> list[pytest.MarkDecorator]:
-    return [] if is_fast else [pytest.mark.slow]
-
-
 @pytest.mark.parametrize(
     ("path", "name"),
     [
-        pytest.param(path, name, marks=slow_unless(len(cases) == 1 or (path, name) in FAST))
+        pytest.param(path, name, marks=[pytest.mark.slow] * (len(cases) > 1 and (path, name) not in FAST))
         for path, cases in CASES.items()
         for name in cases
     ],
@@ -156,7 +152,8 @@ def test_the_largest_request_keeps_no_other_waiting(client: Client, monitor: Mon
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=slow_unless(name in ("chunks", "allowed headers"))) for name in PIECES]
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in ("chunks", "allowed headers"))) for name in PIECES],
 )
 def test_nothing_that_is_written_to_a_connection_keeps_others_waiting(
     client: Client, monitor: Monitor, name: str
