@@ -196,7 +196,8 @@ def test_damaged_bundles_are_refused_or_used(
         outcomes[result.outcome.value] += 1
     record_property("outcomes", dict(outcomes))
     assert outcomes[Outcome.REFUSED.value] > 0.4 * count  # half have wrong hashes, but for changes that change nothing
-    assert count < 100 or outcomes[Outcome.SAME.value] > count / 200
+    if count >= 100 and attack != "golden":  # of which hardly a change changes nothing
+        assert outcomes[Outcome.SAME.value] > count / 200
 
 
 @examples(25, 200)
