@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from functools import cache
 from importlib.util import find_spec
+from threading import Lock
 from typing import Any, NamedTuple
 
 from edgeformer_runtime.errors import ConfigError, OptionError, missing_package
@@ -51,7 +52,8 @@ def detect_languages(text: str, among: Collection[str] = ()) -> list[DetectedLan
         text = f"{text[: item.start]} {text[item.end :]}"
     if not any(map(str.isalpha, text)):
         return []
-    identifier = _identifier()
+    with _opening:
+        identifier = _identifier()
     ranked: Sequence[tuple[str, float]] = identifier.rank(text)
     if not among:
         return [DetectedLanguage(language, float(probability)) for language, probability in ranked]
@@ -61,6 +63,10 @@ def detect_languages(text: str, among: Collection[str] = ()) -> list[DetectedLan
         raise OptionError(f"None of the languages {', '.join(sorted(among))} can be detected.")
     total = sum(probability for _, probability in kept) or 1.0
     return [DetectedLanguage(language, probability / total) for language, probability in kept]
+
+
+_opening = Lock()
+"""Lets threads that ask first at the same time open one model, which takes 100 MB meanwhile, instead of one each."""
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -249,44 +249,31 @@ def test_a_wrong_argument_is_refused_and_changes_nothing(problem: str, method: s
 HUGE = 2**70
 
 
-@pytest.mark.parametrize(
-    ("begin", "most", "initial", "changes"),
-    [
-        ([[1]], [4, 4], [0.0, 0.0], {}),
-        ([[1], [1]], [], [0.0, 0.0], {}),
-        ([[1], [1]], [4, 4], [0.0], {}),
-        ([[1], [1, 2]], [4, 4], [0.0, 0.0], {}),
-        ([[], []], [4, 4], [0.0, 0.0], {}),
-        ([[1], [-1]], [4, 4], [0.0, 0.0], {}),
-        ([[1], [HUGE]], [4, 4], [0.0, 0.0], {}),
-        ([[1], [1]], [4, 0], [0.0, 0.0], {}),
-        ([[1], [1]], [4, 65], [0.0, 0.0], {}),
-        ([[1], [1]], [4, 2**61], [0.0, 0.0], {}),
-        ([[1], [1]], [4, 4], [0.0, "0"], {}),
-        *(
-            ([[1], [1]], [4, 4], [0.0, 0.0], {name: value})
-            for name, values in {
-                "beams": (0, -1, 1025, HUGE, 1 + 2**64),
-                "hypotheses": (0, -1, 2**60, HUGE),
-                "places": (0, 2, HUGE),
-                "length_penalty": (np.nan, np.inf, 10**400),
-                "given_length": (-1, 2**62),
-                "suppressed": ([-1], [10**6], [5, 5], [HUGE]),
-                "forbidden": ([-1], [10**6], [5, 5]),
-                "loop_repeats": (-1, 1, HUGE),
-                "loop_given": (-1, 2),
-            }.items()
-            for value in values
-        ),
-    ],
-)
-def test_a_wrong_search_is_refused(
-    begin: Sequence[Sequence[int]], most: Sequence[int], initial: Sequence[float], changes: dict[str, Any]
-) -> None:
+WRONG: dict[str, tuple[Any, ...]] = {
+    "begin": ([[1]], [[1], [1, 2]], [[], []], [[1], [-1]], [[1], [HUGE]]),
+    "most": ([], [4, 0], [4, 65], [4, 2**61]),
+    "initial": ([0.0], [0.0, "0"]),
+    "beams": (0, -1, 1025, HUGE, 1 + 2**64),
+    "hypotheses": (0, -1, 2**60, HUGE),
+    "places": (0, 2, HUGE),
+    "length_penalty": (np.nan, np.inf, 10**400),
+    "given_length": (-1, 2**62),
+    "suppressed": ([-1], [10**6], [5, 5], [HUGE]),
+    "forbidden": ([-1], [10**6], [5, 5]),
+    "loop_repeats": (-1, 1, HUGE),
+    "loop_given": (-1, 2),
+}
+"""Arguments and options of a search of two sentences."""
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_a_wrong_search_is_refused(name: str, value: Any) -> None:
     batch = opened(SHAPES["post_norm"]).start([[3, 4, 5], [6]])
+    right: dict[str, Any] = {"begin": [[1], [1]], "most": [4, 4], "initial": [0.0, 0.0]}
+    changes = {} if name in right else {name: value}
     with pytest.raises(kernels.KernelError):
-        batch.search(begin, most, initial, PLAIN._replace(**changes))
-    assert len(batch.search([[1], [1]], [4, 4], [0.0, 0.0], PLAIN)) == 2
+        batch.search(*(right | {name: value} if name in right else right).values(), PLAIN._replace(**changes))
+    assert len(batch.search(*right.values(), PLAIN)) == 2
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from edgeformer_runtime.limits import MIB
 from edgeformer_runtime.precision import Precision
 from edgeformer_runtime.translation import Translation
 from edgeformer_runtime.translator import Translator
-from tests.amounts import cases
+from tests.amounts import cases, examples
 from tests.bundles import copy_of, rehash, write_manifest
 from tests.robustness import mutations
 from tests.robustness.outcomes import Outcome, Result, is_line, measured
@@ -60,7 +60,7 @@ FILES = {
 ``signature`` and ``signed`` are opened with the signer's key."""
 MUTATIONS = {".json": mutations.random_json, ".onnx": mutations.random_graph, ".bin": mutations.random_weights}
 MEMORY, SECONDS = 256, 20.0
-"""MiB that memory may rise by, and seconds that a case may take."""
+"""MiB that memory may rise by, and seconds of processor time that a case may take."""
 VERIFIED_EVERY = 16
 """One case in so many is also verified, as ``edgeformer verify`` does; those of golden examples all are."""
 
@@ -187,19 +187,20 @@ def test_damaged_bundles_are_refused_or_used(
     keys = signed(bundles) if attack in {"signature", "signed"} else None
     expected = {precision: use(bundles / precision, keys) for precision in CPU_PRECISIONS}
     for number in range(count):
-        case, begin = Case(attack, number), time.monotonic()
+        case, begin = Case(attack, number), time.process_time()
         (tmp_path / "case").write_text(str(case), encoding="utf-8")
         with case.bundle(bundles) as path:
             result = measured(partial(attempt, case, path, keys, expected[case.precision]), MEMORY)
         assert not result.outcome.is_defect, f"{case}: {result.outcome.value}; {result.detail}"
-        assert time.monotonic() - begin < SECONDS, case
+        assert time.process_time() - begin < SECONDS, case
         outcomes[result.outcome.value] += 1
     record_property("outcomes", dict(outcomes))
-    assert outcomes[Outcome.REFUSED.value] > count / 2
-    assert count < 100 or outcomes[Outcome.SAME.value] > count / 200
+    assert outcomes[Outcome.REFUSED.value] > 0.4 * count  # half have wrong hashes, but for changes that change nothing
+    if count >= 100 and attack != "golden":  # of which hardly a change changes nothing
+        assert outcomes[Outcome.SAME.value] > count / 200
 
 
-@mutations.MUTATED
+@examples(25, 200)
 @given(data=st.binary(max_size=200))
 def test_any_bytes_as_manifest_and_golden_file(data: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
     with pytest.raises(BundleError):

@@ -22,7 +22,6 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from edgeformer_server.service import Service
 from tests.amounts import cases
 from tests.server.http import Client, serving
 from tests.store import COMMITTED
@@ -62,18 +61,27 @@ def test_internal_errors_and_insides_are_defects(client: Client, monkeypatch: py
     def fail(*_: object) -> None:
         raise ZeroDivisionError("planted")
 
-    monkeypatch.setattr(Service, "translate", fail)
+    monkeypatch.setattr("edgeformer_server.access.Access.check", fail)
     monkeypatch.setattr("edgeformer_server.languages.language_name", lambda code: "/tmp/secret")
-    _, defects = fuzz(client.url, 20)
-    assert ("POST /v1/translate", "internal error") in defects
-    assert ("GET /languages", "insides of the server: /tmp/") in defects
+    found = {}
+    with requests.Session() as session:
+        for operation in operations_of(client.url):
+            if operation.label in ("POST /detect", "GET /languages"):
+                case = operation.Case(body={"q": "A dog."}, media_type="application/json")
+                found[operation.label] = _checked(case, case.as_curl_command(), session)
+    assert found["POST /detect"] == ("500", ["internal error", "insides of the server: could not be used"])
+    assert found["GET /languages"] == ("200", ["insides of the server: /tmp/"])
+
+
+def operations_of(url: str) -> list[Any]:
+    parsed: Iterable[Any] = schemathesis.openapi.from_url(f"{url}/openapi.json").get_all_operations()
+    return [result.ok() for result in parsed]
 
 
 def fuzz(url: str, count: int) -> tuple[Counter[tuple[str, str]], Defects]:
     """Send requests to a server; return the number of answers by operation and status, and the defects."""
     counts, defects = Counter[tuple[str, str]](), Defects()
-    parsed: Iterable[Any] = schemathesis.openapi.from_url(f"{url}/openapi.json").get_all_operations()
-    operations = [result.ok() for result in parsed]
+    operations = operations_of(url)
     rest = (1 - SHARE * len(MAIN)) / (len(operations) - len(MAIN))
     with requests.Session() as session:
         for number, operation in enumerate(operations):

@@ -138,7 +138,7 @@ LONG = {"long text", "long word", "elements inside each other", "many directives
 """Those that are whole, and only have more characters than a server takes."""
 SLOW = {
     *("60 MiB of one text", "250 MiB beside", "many attributes", "many names"),
-    *("a million comments", "a million elements"),
+    *("a million comments", "a million elements", "20,000 members"),
 }
 """Others that take seconds to make or to refuse."""
 

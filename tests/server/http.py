@@ -104,11 +104,18 @@ class Client:
     def upload(
         self, path: str, name: str, content: bytes, headers: Mapping[str, str] | None = None, /, **fields: str
     ) -> Answer:
-        disposition = "--b\r\nContent-Disposition: form-data; name="
-        parts = [f'{disposition}"{key}"\r\n\r\n{value}\r\n' for key, value in fields.items()]
-        head = f'{disposition}"file"; filename="{name}"\r\n\r\n'
-        body = "".join(parts).encode() + head.encode() + content + b"\r\n--b--\r\n"
-        return self.ask(path, body, content_type="multipart/form-data; boundary=b", **(headers or {}))
+        return self.ask(path, multipart(fields, content, name), content_type=PARTS, **(headers or {}))
+
+
+PARTS = "multipart/form-data; boundary=b"
+
+
+def multipart(fields: Mapping[str, str], content: bytes, name: str | None = None) -> bytes:
+    """A form of fields, and of a file of that name, or of the field ``q``."""
+    head = "--b\r\nContent-Disposition: form-data; name="
+    parts = "".join(f'{head}"{key}"\r\n\r\n{value}\r\n' for key, value in fields.items())
+    last = f'"file"; filename="{name}"' if name is not None else '"q"'
+    return f"{parts}{head}{last}\r\n\r\n".encode() + content + b"\r\n--b--\r\n"
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:

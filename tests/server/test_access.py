@@ -40,14 +40,19 @@ def test_what_a_client_writes_does_not_change_its_address(written: str, seen: li
     assert client_behind(len(seen), "10.0.0.1", ",".join([written, *map(str, seen)])) == str(seen[0])
 
 
-def test_links_have_the_scheme_of_the_proxy_and_limits_the_address(small_bundle: Path) -> None:
+def test_links_have_the_scheme_of_the_proxy_and_limits_the_network(small_bundle: Path) -> None:
     content = {"q": "7", "source": "en", "target": "fr"}
     with serving(small_bundle, trusted_proxies=1, rate_limit=1) as client:
-        statuses = [
-            client.json("/translate", content, x_forwarded_for=f"{spoofed}, {address}").status
-            for spoofed, address in (("1.1.1.1", "2.2.2.2"), ("3.3.3.3", "2.2.2.2"), ("1.1.1.1", "4.4.4.4"))
-        ]
-        assert statuses == [200, 429, 200]
+        for address, status in {
+            "1.1.1.1, 2.2.2.2": 200,
+            "3.3.3.3, 2.2.2.2": 429,
+            "1.1.1.1, ::ffff:2.2.2.2": 429,
+            "1.1.1.1, 4.4.4.4": 200,
+            "2001:db8::1": 200,
+            "2001:db8::ffff:ffff:ffff:ffff": 429,
+            "2001:db8:0:1::1": 200,
+        }.items():
+            assert client.json("/translate", content, x_forwarded_for=address).status == status, address
         headers = {"x_forwarded_proto": "https"}
         answer = client.upload("/translate_file", "a.txt", b"7", headers, source="en", target="fr")
         assert answer.json["translatedFileUrl"].startswith("https://127.0.0.1")
@@ -63,20 +68,6 @@ def test_a_client_is_one_address_of_version_4_or_64_bits_of_version_6(
     assert network(str(address)) == network(f"{same}%eth0") != network(str(v4))
     assert network(str(IPv6Address(int(address) ^ 1 << 64))) != network(str(address))
     assert network(f"::ffff:{v4}") == network(str(v4)) == str(v4)
-
-
-def test_limits_count_networks_of_version_6(small_bundle: Path) -> None:
-    content = {"q": "7", "source": "en", "target": "fr"}
-    with serving(small_bundle, trusted_proxies=1, rate_limit=1) as limited:
-        for address, status in {
-            "2001:db8::1": 200,
-            "2001:db8::ffff:ffff:ffff:ffff": 429,
-            "2001:db8:0:1::1": 200,
-            "1.2.3.4": 200,
-            "::ffff:1.2.3.5": 200,
-            "::ffff:1.2.3.4": 429,
-        }.items():
-            assert limited.json("/translate", content, x_forwarded_for=address).status == status, address
 
 
 def test_wrong_keys_are_slowed_down_by_network(small_bundle: Path, tmp_path: Path) -> None:

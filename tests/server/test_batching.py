@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,16 +37,7 @@ from edgeformer_server.queue.batching import (
 from edgeformer_server.queue.fair_semaphore import FairSemaphore
 from edgeformer_server.settings import BatchLimits
 from edgeformer_server.workspace import Workspace
-
-SENTENCES = [
-    "The old dog runs.",
-    "two men play chess",
-    "",
-    "A café, 14 times!",
-    "green dogs sing and the old men run and run and run in the snow",
-    "x" * 5000,
-]
-SETTINGS: list[dict[str, Any]] = [{}, {"beam_size": 1}, {"beam_size": 3, "n_best": 3}, {"return_token_scores": True}]
+from tests.server.http import wait_until
 
 
 @pytest.fixture
@@ -101,43 +92,6 @@ class Score:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Score) and self.value == pytest.approx(other.value, abs=1e-5)
-
-
-@pytest.mark.parametrize("parallel", [1, 3])
-def test_concurrent_requests_get_what_each_gets_alone(
-    workspace: Workspace, setting: MakeSetting, parallel: int
-) -> None:
-    requests = [
-        (SENTENCES[start : start + count] * 3, changes)
-        for start in range(4)
-        for count in (1, 3)
-        for changes in SETTINGS
-    ]
-    with workspace.lease("model") as translator:
-        alone = [
-            summary(translator.translate(texts, DecodeOptions(**changes), on_error="return"))
-            for texts, changes in requests
-        ]
-    assert len({repr(results) for results in alone}) > 20
-    reports: list[BatchReport] = []
-    with batcher(reports, max_sentences=16, delay=0.05, parallel=parallel) as together:
-        start = threading.Barrier(len(requests))
-        results: list[Any] = [None] * len(requests)
-
-        def ask(index: int) -> None:
-            texts, changes = requests[index]
-            start.wait(60)
-            results[index] = summary(submit(together, texts, setting(**changes)).result(60))
-
-        threads = [threading.Thread(target=ask, args=[index]) for index in range(len(requests))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-    assert results == alone
-    assert max(report.requests for report in reports) > 1
-    assert max(report.sentences for report in reports) == 16
-    assert sum(report.sentences for report in reports) == sum(len(texts) for texts, _ in requests)
 
 
 def test_batches_are_translated_at_the_same_time(
@@ -332,40 +286,31 @@ def test_a_sentence_does_not_wait_for_the_others_of_its_batch(
 def test_turns_go_round() -> None:
     turns, order = FairSemaphore(1), list[int]()
 
-    def work(number: int) -> None:
-        turns.acquire()
-        for _ in range(3):
+    def work(number: int, times: int, *, first: bool = False) -> None:
+        turns.acquire(first=first)
+        for _ in range(times):
             order.append(number)
-            turns.give_way()
+            if times > 1:
+                turns.give_way()
         turns.release()
+
+    def begin(pool: ThreadPoolExecutor, *numbers: int, times: int) -> None:
+        """Let threads wait for their turns, one after the other."""
+        for count, number in enumerate(numbers, 1):
+            pool.submit(work, number, times, first=number == 11)
+            wait_until(lambda count=count: len(turns._line) == count)  # type: ignore[misc]
 
     turns.acquire()
-    threads = [threading.Thread(target=work, args=[number]) for number in range(3)]
-    for count, thread in enumerate(threads, 1):
-        thread.start()
-        while len(turns._line) < count:
-            time.sleep(0.001)
-    turns.give_way()
-    assert order == [0, 1, 2]
-    turns.release()
-    for thread in threads:
-        thread.join(60)
+    with ThreadPoolExecutor(3) as pool:
+        begin(pool, 0, 1, 2, times=3)
+        turns.give_way()
+        assert order == [0, 1, 2]
+        turns.release()
     assert order == [0, 1, 2] * 3
     turns.acquire()  # it is free
-
-    def last(is_first: bool) -> None:
-        turns.acquire(first=is_first)
-        order.append(10 + is_first)
+    with ThreadPoolExecutor(2) as pool:
+        begin(pool, 10, 11, times=1)
         turns.release()
-
-    threads = [threading.Thread(target=last, args=[is_first]) for is_first in (False, True)]
-    for count, thread in enumerate(threads, 1):
-        thread.start()
-        while len(turns._line) < count:
-            time.sleep(0.001)
-    turns.release()
-    for thread in threads:
-        thread.join(60)
     assert order[9:] == [11, 10]
 
 

@@ -206,12 +206,11 @@ def test_hostile_json_is_no_error_of_the_server(client: Client, value: bytes, st
 
 
 def test_names_of_files_neither_leave_their_folder_nor_become_headers(client: Client) -> None:
-    for folder in ("../../", "..\\..\\"):
-        name = f"{folder}a%0d%0aSet-Cookie: x=1.txt"
-        url = client.upload("/translate_file", name, b"7", source="en", target="fr").json["translatedFileUrl"]
-        answer = client.get(url.removeprefix(client.url))
-        assert answer.headers["content-disposition"] == 'attachment; filename="a_0d_0aSet-Cookie__x_1_fr.txt"'
-        assert "set-cookie" not in answer.headers
-        assert answer.headers["content-type"] == "application/octet-stream"
+    name = "../..\\..\\a%0d%0aSet-Cookie: x=1.txt"
+    url = client.upload("/translate_file", name, b"7", source="en", target="fr").json["translatedFileUrl"]
+    answer = client.get(url.removeprefix(client.url))
+    assert answer.headers["content-disposition"] == 'attachment; filename="a_0d_0aSet-Cookie__x_1_fr.txt"'
+    assert "set-cookie" not in answer.headers
+    assert answer.headers["content-type"] == "application/octet-stream"
     for path in ("..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/passwd", "%00", "%ff", "0" * 3000, f"{'0' * 36}.%2e%2e"):
         assert client.get(f"/download_file/{path}").status in (400, 404)

@@ -99,7 +99,12 @@ def test_hostile_documents_are_no_error_of_the_server(client: Client, name: str)
     assert client.get("/health").status == 200
 
 
-@pytest.mark.parametrize("name", TRANSLATED)
+SLOW_TO_TRANSLATE = ("elements around nothing", "ends without field", "elements around a word", "fields without end")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW_TO_TRANSLATE)) for name in TRANSLATED]
+)
 def test_strange_documents_stay_whole(name: str) -> None:
     suffix, make = TRANSLATED[name]
     content = make()
@@ -127,6 +132,7 @@ def test_processes_read_what_is_read_here(name: str) -> None:
     assert read(content, f"a.{suffix}") == texts
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems limit less")
 def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     content = docx(f"<w:p><w:r><w:t>{'a ' * 2_500_000}</w:t></w:r></w:p>")

@@ -13,19 +13,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import click
 import pytest
 
 from edgeformer_runtime.limits import MIB
-from edgeformer_server.cli import Size
 from edgeformer_server.cli import serve as serve_command
 from edgeformer_server.queue.batching import MAX_BATCHES
 from edgeformer_server.server import bind
 from edgeformer_server.settings import BatchLimits, ServeSettings
-from tests.commands import run
+from tests.commands import succeeded
 from tests.conftest import ROOT
 from tests.server.http import Client, logged_lines, serving, wait_until
 
@@ -212,71 +210,27 @@ def test_every_setting_has_an_effect(
         assert effect.seen(client) == effect.changed
 
 
-OPTIONS = [option for option in serve_command.params if isinstance(option, click.Option)]
-WITHOUT_OPTION = {"bundles", "batch.max_positions"}
-VALUES = {
-    "allowed_hosts": "example.org",
-    "host": "0.0.0.0",
-    "device": "cuda",
-    "trusted_keys": "key.pub",
-    "metrics_token": "secret",
-    "api_keys": "keys",
-}
-"""Values of options of any text."""
-
-
-def other_value(option: click.Option) -> str:
-    """A value other than the default."""
-    if isinstance(option.type, click.IntRange | click.FloatRange):
-        least, most = float(option.type.min or 0), float(option.type.max or 99)
-        value = (least + min(most, 99)) / 2
-        return str(int(value) + 1 if isinstance(option.type, click.IntRange) else value)
-    return VALUES.get(str(option.name), "3M" if isinstance(option.type, Size) else "word")
-
-
-@pytest.fixture
-def settings_of(small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
-    """The settings that a command line makes, by their names."""
+def test_options_reach_their_settings(small_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of any kind: the command line is made from the settings."""
     captured: list[ServeSettings] = []
-
-    @contextmanager
-    def bound(settings: ServeSettings) -> Iterator[Any]:
-        yield SimpleNamespace(getsockname=lambda: ("127.0.0.1", 1))
-
-    key_file(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("EDGEFORMER_METRICS_TOKEN", raising=False)
-    monkeypatch.setattr("edgeformer_server.server.bind", bound)
     monkeypatch.setattr("edgeformer_server.server.serve", lambda settings, listener: captured.append(settings))
-    monkeypatch.setattr("edgeformer_runtime.bundle.open.check_trust", lambda path, keys: None)
-    monkeypatch.setattr("edgeformer_runtime.engines.onnx.check_device", lambda device: device)
-
-    def settings_of(*arguments: str) -> dict[str, Any]:
-        result = run("serve", small_bundle, *arguments)
-        assert result.exit_code == 0, result.output
-        return flat(captured.pop())
-
-    return settings_of
-
-
-def flat(settings: ServeSettings) -> dict[str, Any]:
-    values = {setting.name: getattr(settings, setting.name) for setting in fields(settings)}
-    limits = values.pop("batch")
-    return values | {f"batch.{limit.name}": getattr(limits, limit.name) for limit in fields(limits)}
-
-
-def test_every_option_reaches_a_setting_of_its_own(
-    settings_of: Callable[..., dict[str, Any]], small_bundle: Path
-) -> None:
-    default = settings_of()
-    assert default == flat(ServeSettings(bundles=(str(small_bundle),)))
-    reached = []
-    for option in OPTIONS:
-        arguments = [option.secondary_opts[0]] if option.is_flag else [option.opts[0], other_value(option)]
-        found = settings_of(*arguments)
-        (name,) = (name for name in default if default[name] != found[name])
-        reached.append(name)
-    assert sorted([*reached, *WITHOUT_OPTION]) == NAMES
+    monkeypatch.delenv("EDGEFORMER_METRICS_TOKEN", raising=False)
+    values = ["--port", "0", "--memory", "3M", "--no-page", "--threads", "2", "--batch-sentences", "7"]
+    hosts = ["--allowed-host", "a", "--allowed-host", "b"]
+    succeeded("serve", small_bundle, *values, *hosts, "--batch-delay", "0.5")
+    succeeded("serve", small_bundle, "--port", "0")
+    assert captured == [
+        ServeSettings(
+            bundles=(str(small_bundle),),
+            port=0,
+            memory=3 * MIB,
+            page=False,
+            threads=2,
+            allowed_hosts=("a", "b"),
+            batch=BatchLimits(max_sentences=7, delay=0.5),
+        ),
+        ServeSettings(bundles=(str(small_bundle),), port=0),
+    ]
 
 
 @pytest.mark.parametrize("kind", [ServeSettings, BatchLimits])

@@ -180,8 +180,8 @@ def test_no_answer_is_shown_for_another_text(browser: Any, client: Client, seed:
         page.route(re.compile("/translate$"), lambda route: waiting.append(route))  # answered below, in any order
         page.select_option("#source", "en")
         page.select_option("#target", "fr")
-        for step in range(14):
-            kind = draw.choice(["type", "answer", "answer", "open"]) if step < 12 else "answer"
+        for step in range(10):
+            kind = draw.choice(["type", "answer", "answer", "open"]) if step < 8 else "answer"
             if kind == "type":
                 text = f"text {step}"
                 page.fill("#text", text)

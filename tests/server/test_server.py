@@ -141,21 +141,6 @@ def test_logs_are_lines_of_json_without_texts(small_bundle: Path) -> None:
     assert not any("secret" in line for line in lines)
 
 
-def test_sigterm_answers_what_was_accepted(small_bundle: Path) -> None:
-    with command(small_bundle, "--batch-sentences", "1") as (process, client, lines):
-        assert "en -> fr, fp32" in lines[1]
-        assert lines[-1].startswith(f"  curl {client.url}/translate")
-        with ThreadPoolExecutor(1) as pool:
-            answer = pool.submit(client.json, "/v1/translate", body(*["A dog runs."] * 100))
-            wait_until(lambda: b"edgeformer_requests_in_flight 2.0" in client.get("/metrics").body)
-            process.send_signal(signal.SIGTERM)
-            assert len(answer.result(120).json["translations"]) == 100
-        assert process.wait(120) == 0
-        assert process.stderr is not None
-        logged = [json.loads(line) for line in process.stderr]
-        assert logged[-1]["texts"] == 100
-
-
 def test_wrong_options_are_one_clear_sentence(small_bundle: Path, tmp_path: Path) -> None:
     assert "does not exist" in error("serve", tmp_path / "missing")
     assert error("serve", small_bundle, "--memory", "many", code=2).startswith("Invalid value for '--memory'")
@@ -204,25 +189,30 @@ def test_addresses_of_ipv6_are_written_in_brackets(small_bundle: Path, announced
     assert lines[-1].startswith(f"  curl {url}/translate")
 
 
-def test_malformed_requests_and_clients_that_leave_leave_nothing_but_json_in_the_log(small_bundle: Path) -> None:
-    with command(small_bundle) as (process, client, _):
+def test_what_was_accepted_is_answered_at_the_end_and_the_log_is_json(small_bundle: Path) -> None:
+    """After malformed requests, and clients that left."""
+    chunks = b"Host: x\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n"
+    form = b"Host: x\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: 2\r\n\r\nno"
+    with command(small_bundle, "--batch-sentences", "1") as (process, client, lines):
+        assert "en -> fr, fp32" in lines[1]
+        assert lines[-1].startswith(f"  curl {client.url}/translate")
         half_a_request(client.url).close()
-        for junk in (
-            b"nonsense\r\n\r\n",
-            b"POST /translate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
-            b"POST /v1/translate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
-            b"POST /none HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
-            b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=b\r\n"
-            b"Content-Length: 2\r\n\r\nno",
-        ):
+        junk = [b"POST /%b HTTP/1.1\r\n" % path + chunks for path in (b"translate", b"v1/translate", b"none")]
+        for content in (b"nonsense\r\n\r\n", *junk, b"POST /translate HTTP/1.1\r\n" + form):
             with client.connect() as connection:
-                connection.sendall(junk)
+                connection.sendall(content)
                 assert connection.recv(65536).startswith(b"HTTP/1.1 400")
         for _ in range(3):
             with client.open("/v1/translate", body(*["A dog runs."] * 300, stream=True)) as response:
                 assert response.readline()
-        process.terminate()
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(client.json, "/v1/translate", body(*["A dog runs."] * 100))
+            wait_until(lambda: b"edgeformer_requests_in_flight 2.0" in client.get("/metrics").body)
+            process.send_signal(signal.SIGTERM)
+            assert len(answer.result(120).json["translations"]) == 100
+        assert process.wait(120) == 0
         assert process.stderr is not None
-        lines = [json.loads(line) for line in process.stderr]
-        assert [line["status"] for line in lines if "status" in line].count(499) >= 1
-        assert {line["event"] for line in lines} == {"request"}
+        logged = [json.loads(line) for line in process.stderr]
+        assert logged[-1]["texts"] == 100
+        assert [line["status"] for line in logged if "status" in line].count(499) >= 1
+        assert {line["event"] for line in logged} == {"request"}

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 import threading
-from dataclasses import replace
+import time
+from http.client import HTTPConnection
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from edgeformer_runtime import Translator
 from edgeformer_runtime.bundle.open import Bundle
-from edgeformer_runtime.search.options import DecodeOptions
-from edgeformer_runtime.search.requests import Stop
-from edgeformer_runtime.translation import Source, TextHypothesis, Translation
-from edgeformer_server.service import LARGE_TEXT, Job, Service, _work
+from edgeformer_runtime.engines.onnx_state import OnnxState
+from edgeformer_runtime.search.session import FloatArray, IntArray
+from edgeformer_server.service import LARGE_TEXT, Job, Service
 from edgeformer_server.settings import BatchLimits, ServeSettings
 from edgeformer_server.workspace import Workspace
 from edgeformer_text import Plan, TextTranslation, TextTranslator
-from edgeformer_text.plan import Joining
-from tests.server.http import serving
+from tests.server.http import serving, wait_until
 from tests.server.test_workspace import bundle_between
 
 LIMITS = BatchLimits(delay=0)
@@ -112,58 +112,6 @@ def test_large_texts_are_split_one_after_the_other_and_small_ones_meanwhile(
     service.close()
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_canceled_request_is_translated_no_further(
-    small_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: bool
-) -> None:
-    from edgeformer_runtime.engines.onnx_state import OnnxState
-    from edgeformer_runtime.search.session import FloatArray, IntArray
-
-    steps, begun, may_go_on = 0, threading.Event(), threading.Event()
-    step = OnnxState.step
-
-    def counted(self: OnnxState, token: IntArray) -> FloatArray:
-        nonlocal steps
-        steps += 1
-        if steps == 5:
-            begun.set()
-            assert may_go_on.wait(60)
-        return step(self, token)
-
-    monkeypatch.setattr(OnnxState, "step", counted)
-    workspace = Workspace(bundles(small_bundle, tmp_path), open_translator=lambda b: Translator.open(b, threads=1))
-    service = Service(workspace, ServeSettings(bundles=(), batch=LIMITS))
-
-    async def ask() -> None:
-        job = Job(
-            ["A dog runs."] * 50,
-            service.workspace.catalog().route("en", "fr"),
-            changes={"min_length": 25, "beam_size": 1},
-        )
-
-        async def read() -> None:
-            if stream:
-                async for _ in service.stream(job):
-                    pass
-            else:
-                await service.translate(job)
-
-        task = asyncio.create_task(read())
-        await asyncio.to_thread(begun.wait, 60)
-        task.cancel()
-        if stream:  # waits for the end of its step
-            may_go_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await asyncio.sleep(0)  # the generator of a stream is closed by the loop
-        await asyncio.get_running_loop().shutdown_asyncgens()
-        may_go_on.set()
-        await asyncio.to_thread(service.close)
-        assert steps <= 6
-
-    asyncio.run(asyncio.wait_for(ask(), 120))
-
-
 def test_sentences_are_translated_if_no_further_thread_can_start(
     small_bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,32 +131,32 @@ def test_sentences_are_translated_if_no_further_thread_can_start(
             assert answer.status == 200, answer.json
 
 
-@pytest.mark.parametrize("counts", [[], [1], [3], [2, 3, 1], [1, 1]])
-def test_a_rank_of_a_text_has_that_of_each_sentence_or_its_last(counts: list[int]) -> None:
-    def translation(sentence: int, count: int) -> Translation:
-        ranked = tuple(TextHypothesis(f"{sentence}.{rank}", (), (), 0.0, True) for rank in range(count))
-        return Translation(Source("", ()), ranked)
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_nobody_waits_for_any_more_is_translated_no_further(
+    small_bundle: Path, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    steps, begun, may_go_on, step = 0, threading.Event(), threading.Event(), OnnxState.step
 
-    texts = [counts, [1], counts]
+    def counted(self: OnnxState, token: IntArray) -> FloatArray:
+        nonlocal steps
+        steps += 1
+        if steps == 5:
+            begun.set()
+            assert may_go_on.wait(60)
+        return step(self, token)
 
-    def joining(chosen: list[Translation], stop: Stop) -> Joining[Any]:
-        again = yield [Source(each.text, ()) for each in chosen]
-        return SimpleNamespace(text=" ".join(each.text for each in again))
-
-    plans: Any = [SimpleNamespace(sentences=list(each), joining=joining) for each in texts]
-    translations = [translation(*pair) for pair in enumerate(count for each in texts for count in each)]
-    named = {h.text: replace(each, hypotheses=(h,)) for each in translations for h in each.hypotheses}
-    work, answer, results = _work(plans, DecodeOptions(), Stop()), translations, None
-    next(work)
-    while results is None:
-        try:
-            answer = [named[source.text] for source in work.send(answer)]
-        except StopIteration as end:
-            results = end.value
-    first = 0
-    for each, ranks in zip(texts, results, strict=True):
-        assert [text.text for text in ranks] == [
-            " ".join(f"{first + place}.{min(rank, count - 1)}" for place, count in enumerate(each))
-            for rank in range(max(each, default=1))
-        ]
-        first += len(each)
+    monkeypatch.setattr(OnnxState, "step", counted)
+    options = {"min_length": 25, "beam_size": 1}
+    body = {"texts": ["A dog runs."] * 50, "source": "en", "target": "fr", "stream": stream, "options": options}
+    with serving(small_bundle) as client:
+        connection = HTTPConnection(client.url.removeprefix("http://"), timeout=60)
+        connection.request("POST", "/v1/translate", json.dumps(body), {"Content-Type": "application/json"})
+        assert begun.wait(60)
+        connection.sock.shutdown(socket.SHUT_RDWR)
+        if not stream:  # which waits for the end of its step
+            wait_until(lambda: client.context.metrics.in_flight._value.get() == 0)
+        time.sleep(0.1)
+        may_go_on.set()
+        wait_until(lambda: client.context.metrics.in_flight._value.get() == 0)
+        connection.close()
+    assert steps <= 6

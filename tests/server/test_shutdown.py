@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from threading import Event
@@ -19,7 +19,7 @@ import pytest
 
 from edgeformer_server.server import Server
 from edgeformer_server.settings import BatchLimits
-from tests.server.http import Client, command, serving, wait_until
+from tests.server.http import Client, serving, wait_until
 
 PAIR = {"source": "en", "target": "fr"}
 
@@ -69,37 +69,27 @@ def test_what_arrives_just_before_the_end_is_answered(bundle: Path, monkeypatch:
     assert [response.headers["connection"] for _, response, _ in answers] == ["close", "close"]
 
 
-def test_what_takes_longer_than_the_time_to_shut_down_is_refused(bundle: Path) -> None:
-    limits = BatchLimits(max_sentences=1, delay=0)
-    with serving(bundle, batch=limits, shutdown_seconds=1, max_beam=32) as client:
-        connection = HTTPConnection(client.url.removeprefix("http://"), timeout=60)
-        send(connection, *["The old dog runs near the house."] * 500, options={"beam_size": 32, "min_length": 30})
-        wait_until(lambda: client.waiting("en-fr"))
-        began = time.monotonic()
-    assert time.monotonic() - began < 10
-    status, response, content = answered(connection)
-    assert (status, response.headers["retry-after"]) == (503, "1")
-    assert content == {"error": "The server is shutting down."}
-
-
-def test_a_stream_that_is_cut_off_ends_with_an_error_and_a_line_of_the_log_at_most(bundle: Path) -> None:
-    with command(bundle, "--shutdown-timeout", "1") as (process, client, _), ThreadPoolExecutor(1) as pool:
-        with client.open(
-            "/v1/translate", {"texts": ["The old dog runs near the house.\n" * 9] * 500, "stream": True, **PAIR}
-        ) as response:
-            rest = pool.submit(response.read)
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(120) == 0
-            assert rest.result(120).endswith(b'event: error\ndata: {"error":"The server is shutting down."}\n\n')
-        assert process.stderr is not None
-        request, *others = sorted(
-            (json.loads(line) for line in process.stderr), key=lambda line: line["event"] != "request"
-        )
-        assert request["path"] == "/v1/translate"
-        assert [line["event"] for line in others] in (
-            [],
-            ["Cancel 1 running task(s), timeout graceful shutdown exceeded"],
-        )
+def test_what_takes_longer_than_the_time_to_shut_down_is_refused(
+    bundle: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A stream ends with an error, and the log has a line of it at most."""
+    limits, text = BatchLimits(max_sentences=1, delay=0), "The old dog runs near the house."
+    stream = {"texts": [f"{text}\n" * 9] * 500, "stream": True, **PAIR}
+    with ExitStack() as stack, ThreadPoolExecutor(1) as pool:
+        with serving(bundle, batch=limits, shutdown_seconds=1, max_beam=32) as client:
+            connection = HTTPConnection(client.url.removeprefix("http://"), timeout=60)
+            send(connection, *[text] * 500, options={"beam_size": 32, "min_length": 30})
+            wait_until(lambda: client.waiting("en-fr"))
+            response = stack.enter_context(client.open("/v1/translate", stream))
+            assert response.readline() == b"event: token\n"
+            streamed = pool.submit(response.read)
+            began = time.monotonic()
+        assert time.monotonic() - began < 10
+        status, refused, content = answered(connection)
+        assert (status, refused.headers["retry-after"]) == (503, "1")
+        assert content == {"error": "The server is shutting down."}
+        assert streamed.result(120).endswith(b'event: error\ndata: {"error":"The server is shutting down."}\n\n')
+    assert all("running task(s), timeout graceful shutdown" in line for line in capfd.readouterr().err.splitlines())
 
 
 def test_the_end_waits_for_no_thread(bundle: Path, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ class Event:
         if self.way == "left":
             self.leave()
         if self.way != "answered":
-            self.has_ended.wait(SECONDS if self.kind == "stream" else 5)  # a stream has no place in a queue
+            self.has_ended.wait(SECONDS if self.kind == "stream" else 1)  # a stream has no place in a queue
 
     def ask(self, url: str) -> None:
         text = f"{self.name}: the old dog runs."
@@ -179,7 +179,7 @@ def client(folder: Path) -> Iterator[Client]:
 
 
 @given(st.lists(EVENTS, min_size=1, max_size=6))
-@examples(3, 300)
+@examples(2, 300)
 def test_nothing_of_a_request_stays_in_a_queue_however_it_ends(client: Client, events: list[Event]) -> None:
     service = client.context.service
     for number, event in enumerate(events):

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given
 
 from edgeformer_runtime import Translator
+from edgeformer_server.settings import BatchLimits
 from edgeformer_text import TextTranslator
 from tests.amounts import combinations, examples
 from tests.server.http import Answer, Client, serving
@@ -254,16 +255,34 @@ def test_every_html_is_translated(client: Client, document: str) -> None:
         assert other.json == {"translatedText": first}
 
 
-def test_concurrent_requests_of_all_kinds_get_what_each_gets_alone(client: Client) -> None:
+def test_concurrent_requests_of_all_kinds_share_batches_and_get_what_each_gets_alone(folder: Path) -> None:
     requests: list[tuple[str, dict[str, Any]]] = []
-    for index in range(6):
-        texts = [f"The old dog runs {index} times.", *TEXTS[: index % 4]]
-        options = [{}, {"beam_size": 1}, {"n_best": 2}][index % 3]
+    for index in range(12):
+        texts = [f"The old dog runs {index} times.", *TEXTS[: index % 5]]
+        options = [{}, {"beam_size": 1}, {"n_best": 2}, {"beam_size": 3, "n_best": 3}][index % 4]
         source = ("en", "de")[index % 2]
         requests.append(("/v1/translate", {"texts": texts, "source": source, "target": "fr", "options": options}))
         requests.append(("/translate", {"q": texts, "source": source, "target": "fr", "alternatives": index % 3}))
-    alone = [client.json(path, body).body for path, body in requests]
-    with ThreadPoolExecutor(len(requests)) as pool:
-        together = list(pool.map(lambda request: client.json(*request).body, requests))
+    with serving(folder, batch=BatchLimits(max_sentences=16, delay=0.05)) as client:
+        alone = [client.json(path, body).body for path, body in requests]
+        with ThreadPoolExecutor(len(requests)) as pool:
+            together = list(pool.map(lambda request: client.json(*request).body, requests))
+        metrics = client.get("/metrics").body.decode()
     assert together == alone
-    assert b'requests_bucket{le="1.0",model="en-fr"}' in client.get("/metrics").body
+    (batches, requests_of_batches) = (
+        float(re.findall(rf'^edgeformer_batch_requests_{name}{{model="en-fr"}} (\S+)', metrics, re.MULTILINE)[0])
+        for name in ("count", "sum")
+    )
+    assert requests_of_batches > batches
+
+
+def test_an_alternative_of_a_text_has_that_of_each_sentence_or_its_last(client: Client) -> None:
+    sentences, options = ["The old dog runs.", "7", "Two men play chess."], {"beam_size": 3, "n_best": 3}
+    alone = [
+        [text["text"], *text.get("alternatives", [])]
+        for text in ask(client, texts=sentences, options=options).json["translations"]
+    ]
+    assert len({len(ranks) for ranks in alone}) > 1
+    (together,) = ask(client, texts=["\n".join(sentences)], options=options).json["translations"]
+    expected = ["\n".join(ranks[min(rank, len(ranks) - 1)] for ranks in alone) for rank in range(max(map(len, alone)))]
+    assert [together["text"], *together["alternatives"]] == expected

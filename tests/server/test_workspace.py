@@ -190,16 +190,22 @@ def test_bundles_that_appear_and_disappear_are_noticed(folder: Path, small_bundl
     models = workspace({}, folder=folder)
     bundle_between(small_bundle, folder, "en-it", "en", "it")
     assert "it" in models.catalog().targets_of("en")
-    shutil.rmtree(folder / "en-fr")
-    assert models.catalog().targets_of("en") == ["es", "it"]
-
-
-def test_a_folder_that_is_gone_has_no_bundles(folder: Path) -> None:
-    models = workspace({}, folder=folder)
+    with models.lease("en-fr") as idle, models.lease("en-it"):
+        pass
+    with models.lease("de-en") as used:
+        shutil.rmtree(folder / "de-en")
+        shutil.rmtree(folder / "en-fr")
+        assert [model.name for model in models.catalog().models] == ["en-es", "en-it"]
+        assert set(models.open_models) == {"en-it"}
+        with pytest.raises(SessionError):
+            idle.translate([TEXT])
+        assert used.translate([TEXT])[0].text
+    with pytest.raises(SessionError):
+        used.translate([TEXT])
     folder.rename(folder.with_name("elsewhere"))
     assert models.catalog().models == ()
     folder.with_name("elsewhere").rename(folder)
-    assert len(models.catalog().models) == 3
+    assert len(models.catalog().models) == 2
 
 
 class Opener:
@@ -258,22 +264,6 @@ def test_a_bundle_whose_replacement_was_interrupted_can_be_closed(
         old.translate([TEXT])
 
 
-def test_a_removed_bundle_is_closed(folder: Path) -> None:
-    models = workspace({}, folder=folder)
-    with models.lease("en-fr") as idle, models.lease("en-es"):
-        pass
-    with models.lease("de-en") as used:
-        shutil.rmtree(folder / "de-en")
-        shutil.rmtree(folder / "en-fr")
-        assert [model.name for model in models.catalog().models] == ["en-es"]
-        assert set(models.open_models) == {"en-es"}
-        with pytest.raises(SessionError):
-            idle.translate([TEXT])
-        assert used.translate([TEXT])[0].text
-    with pytest.raises(SessionError):
-        used.translate([TEXT])
-
-
 def test_a_model_is_open_if_what_is_open_is_what_is_on_disk(small_bundle: Path, path: Path, tmp_path: Path) -> None:
     models = workspace({"bundle": path})
     assert not models.is_open(models.catalog().model("bundle"))
@@ -284,15 +274,9 @@ def test_a_model_is_open_if_what_is_open_is_what_is_on_disk(small_bundle: Path, 
     assert not models.is_open(models.catalog().model("bundle"))
     with models.lease("bundle"):
         assert models.is_open(models.catalog().model("bundle"))
-    models.close()
-    assert not models.is_open(models.catalog().model("bundle"))
-
-
-def test_translators_are_closed_with_the_workspace(folder: Path) -> None:
-    models = workspace({}, folder=folder)
-    with models.lease("en-fr") as first, models.lease("en-es") as second:
+    with models.lease("bundle") as translator:
         pass
     models.close()
-    for translator in (first, second):
-        with pytest.raises(SessionError):
-            translator.translate([TEXT])
+    assert not models.is_open(models.catalog().model("bundle"))
+    with pytest.raises(SessionError):
+        translator.translate([TEXT])

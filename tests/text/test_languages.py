@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pytest
 from hypothesis import given
@@ -32,6 +34,25 @@ def test_languages_are_ranked(text: str, expected: str) -> None:
 def test_the_beginning_of_a_long_text_is_read() -> None:
     beginning = "A dog runs through the snow near the sea. " * 100
     assert detect_languages(beginning + "Der Hund läuft. " * 1000) == detect_languages(beginning[:4096])
+
+
+def test_threads_that_ask_first_at_the_same_time_share_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    langid = pytest.importorskip("py3langid.langid")
+    opened, start, open_model = list[object](), Barrier(4), langid.LanguageIdentifier.from_model_file
+
+    def noted(*arguments: object, **options: object) -> object:
+        opened.append(arguments)
+        return open_model(*arguments, **options)
+
+    def detect(_: int) -> str:
+        start.wait(60)
+        return detect_languages("A dog runs through the snow near the sea.")[0].language
+
+    monkeypatch.setattr(langid.LanguageIdentifier, "from_model_file", noted)
+    languages._identifier.cache_clear()
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(detect, range(4))) == {"en"}
+    assert len(opened) == 1
 
 
 def test_languages_may_be_given_with_their_scripts() -> None:
