@@ -18,7 +18,6 @@ import ctranslate2
 import sentencepiece
 from ctranslate2.specs import TransformerSpec
 
-from edgeformer.importers.argos import read_argos
 from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import open_translator
@@ -172,5 +171,5 @@ def test_only_what_is_needed_is_unpacked(tmp_path: Path) -> None:
     root = "translate-en_fr-1_9"
     others = {f"{root}/../../escaped": b"x", "/escaped": b"x", f"{root}/model/../../escaped": b"x"}
     path = rewritten(packed(package(tmp_path)), lambda members: {**members, **others})
-    assert read_argos(path).weights
+    assert read_model(path, None).model.weights
     assert not [*tmp_path.rglob("escaped"), *tmp_path.parent.glob("escaped")]

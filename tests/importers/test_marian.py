@@ -418,7 +418,10 @@ def without(arrays: Arrays, start: str) -> Arrays:
     ("change", "message"),
     [
         (lambda arrays: without(arrays, "decoder_l1_rnn_Wf"), "lacks the array `decoder_l1_rnn_Wf`"),
-        (lambda arrays: {**arrays, "encoder_l1_ffn_W1": np.zeros((3, 4), np.float32)}, "feed_forward.0.weight"),
+        (
+            lambda arrays: {**arrays, "encoder_l1_ffn_W1": np.zeros((3, 4), np.float32)},
+            "`encoder_l1_ffn_W1` has the shape (3, 4) instead of",
+        ),
         (lambda arrays: {**arrays, "Wemb": arrays["Wemb"][:-1]}, "the model has 1,503"),
         (lambda arrays: {**arrays, "Wemb": np.full_like(arrays["Wemb"], np.nan)}, "not finite"),
         (lambda arrays: without(arrays, "special"), "special:model.yml"),

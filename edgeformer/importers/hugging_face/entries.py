@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.archive import read_json
 from edgeformer.importers.hugging_face.model_folder import ModelFolder
 from edgeformer.importers.languages import M2M, codes
 from edgeformer.importers.tokenizers import sentencepiece_tokenizer
@@ -50,16 +48,6 @@ class ModelVocabulary:
     target_language: str = ""
     """BCP 47 tag, if the folder states it."""
     notes: tuple[str, ...] = ()
-
-
-def read_ids(file: Path) -> dict[str, int]:
-    """Read a ``vocab.json``."""
-    ids = read_json(file, dict[str, int])
-    if not ids or min(ids.values()) < 0:
-        raise ImporterError(f"`{file}` must give an id to each entry.")
-    if len(set(ids.values())) < len(ids):
-        raise ImporterError(f"`{file}` gives an id to two entries.")
-    return ids
 
 
 def with_added(ids: Mapping[str, int], added: Iterable[tuple[str, int | None]]) -> dict[str, int]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from edgeformer.errors import ImporterError
+from edgeformer.importers.archive import read_json
 from edgeformer.importers.tokenizers.sentencepiece import sentencepiece_tokenizer
 from edgeformer_runtime.bundle.text_format import TextFormat
 
@@ -26,17 +27,12 @@ class TextFiles:
 
     vocabularies: tuple[Path, Path]
     """Source and target vocabulary."""
-    pieces: tuple[Path, Path] | None = None
-    """SentencePiece models whose pieces the vocabularies give ids to; ``None`` if the vocabularies are SentencePiece
-    models themselves, or text is split at spaces."""
-
-    def sides(self) -> Iterator[tuple[Path, Path | None]]:
-        """Vocabulary and pieces of the source, and of the target."""
-        return zip(self.vocabularies, self.pieces or (None, None), strict=True)
+    pieces: tuple[Path | None, Path | None] = (None, None)
+    """SentencePiece models whose pieces the vocabularies give ids to; ``None`` if text is split at spaces."""
 
     def read(self) -> list[Path]:
         """All files."""
-        return [*self.vocabularies, *(self.pieces or ())]
+        return [*self.vocabularies, *filter(None, self.pieces)]
 
 
 @dataclass(frozen=True)
@@ -66,6 +62,30 @@ def text_format(**fields: Any) -> TextFormat:
         raise ImporterError(f"A special token or a language has a name that is not supported: {error}.") from None
 
 
+def tokenizer_pair(
+    files: TextFiles,
+    vocabularies: Sequence[Mapping[str, int]],
+    special_tokens: Iterable[str],
+    text: TextFormat,
+    notes: tuple[str, ...] = (),
+) -> TokenizerPair:
+    """Make the tokenizers of both sides.
+
+    Args:
+        files: says which SentencePiece models divide text.
+        vocabularies: of the source and of the target, without gaps.
+        special_tokens: entries of either that no text is encoded to.
+        text: names the unknown token.
+        notes: assumptions about the text, as sentences.
+    """
+    special = list(special_tokens)
+    source, target = (
+        text_tokenizer(ids, [name for name in special if name in ids], text.unk, pieces)
+        for ids, pieces in zip(vocabularies, files.pieces, strict=True)
+    )
+    return TokenizerPair(source, target, (len(vocabularies[0]), len(vocabularies[1])), text, notes)
+
+
 def side_of(file: Path) -> int | None:
     """Which side a file is for, by its name: 0 for the source, 1 for the target."""
     match = re.search(r"(?:^|[._-])(?:(src|source)|trg|tgt|target)(?=[._-]|vocab|$)", file.name)
@@ -76,6 +96,22 @@ def start_token(taken: Collection[str]) -> str:
     """Name the zero vector that a decoder starts from: ``<s>``, or another name if a vocabulary has that, as those of
     ``spm_train`` do."""
     return next(name for name in chain(("<s>", "<start>"), map("<start {}>".format, count(2))) if name not in taken)
+
+
+def read_ids(file: Path) -> dict[str, int]:
+    """Read a JSON file with the id of each entry."""
+    return checked_ids(read_json(file, dict[str, Any]), file)
+
+
+def checked_ids(ids: Any, file: Path) -> dict[str, int]:
+    """Return a vocabulary of a file, which must give an id of its own to each entry."""
+    try:
+        checked = msgspec.convert(ids, dict[str, Annotated[int, msgspec.Meta(ge=0)]])
+    except msgspec.ValidationError as error:
+        raise ImporterError(f"`{file}` is damaged: it must give an id to each entry ({error}).") from None
+    if not checked or len(set(checked.values())) < len(checked):
+        raise ImporterError(f"`{file}` must give an id of its own to each entry.")
+    return checked
 
 
 def text_tokenizer(
