@@ -190,7 +190,7 @@ def case(number: int, name: str, original: Path, folder: Path) -> tuple[str, Res
 def test_damaged_models_are_refused_or_read(
     name: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    original, count, outcomes = tmp_path / "original", amounts.cases(16, 150), Counter[str]()
+    original, count, outcomes = tmp_path / "original", amounts.cases(8, 150), Counter[str]()
     make(name, original)
     for number in range(count):
         start = time.monotonic()
@@ -243,7 +243,7 @@ READERS: dict[str, tuple[Callable[[Path], None], Callable[[Path], object]]] = {
 
 
 @pytest.mark.parametrize("name", READERS)
-@amounts.examples(100, 2000)
+@amounts.examples(40, 2000)
 @given(data=st.data())
 def test_damaged_headers_take_little_memory(
     name: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -76,7 +76,7 @@ def import_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ru
 
 
 @pytest.mark.parametrize("model", ["ssru", "self-attention"])
-@pytest.mark.parametrize("count", [50, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [25, pytest.param(400, marks=pytest.mark.slow)])
 def test_torch_translates_as_marian_does(import_model: Callable[[str], Run], model: str, count: int) -> None:
     translator = open_translator(import_model(model).path)
     for beam_size in (1, 4):
