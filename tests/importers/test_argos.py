@@ -144,7 +144,6 @@ def without(name: str) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
         ),
         (without("model.bin"), "model.bin"),
         (without("metadata.json"), "metadata.json` cannot be read: No such file"),
-        (lambda members: {**members, "other/metadata.json": b"{}"}, "has several folders; unpack it"),
         (
             lambda members: {**members, "translate-en_fr-1_9/metadata.json": b'{"type": "sbd"}'},
             "of the type `sbd`, and not for translation",
@@ -152,10 +151,6 @@ def without(name: str) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
         (
             lambda members: {**members, "translate-en_fr-1_9/metadata.json": b"["},
             "metadata.json` is damaged",
-        ),
-        (
-            lambda members: {**members, "translate-en_fr-1_9/model/model.bin": bytes(100 << 20)},
-            "compressed more than weights can be",
         ),
     ],
 )
@@ -165,11 +160,3 @@ def test_refused_packages(change: Callable[[dict[str, bytes]], dict[str, bytes]]
     command = ["import", str(path), "--from", "argos", "--out", str(tmp_path / "run")]
     assert message in error(*command)
     assert sorted(tmp_path.iterdir()) == before
-
-
-def test_only_what_is_needed_is_unpacked(tmp_path: Path) -> None:
-    root = "translate-en_fr-1_9"
-    others = {f"{root}/../../escaped": b"x", "/escaped": b"x", f"{root}/model/../../escaped": b"x"}
-    path = rewritten(packed(package(tmp_path)), lambda members: {**members, **others})
-    assert read_model(path, None).model.weights
-    assert not [*tmp_path.rglob("escaped"), *tmp_path.parent.glob("escaped")]

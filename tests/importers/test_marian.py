@@ -21,10 +21,12 @@ from edgeformer.cli import main
 from edgeformer.errors import CheckpointError, ImporterError
 from edgeformer.importers.archive import read_npz
 from edgeformer.importers.layout import halves
+from edgeformer.importers.marian.files import find_files, has_options
 from edgeformer.importers.marian.importer import read_marian
 from edgeformer.importers.marian.options import model_config, read_options, refuse_unknown
 from edgeformer.importers.marian.vocabularies import read_vocabulary
 from edgeformer.importers.read import read_model
+from edgeformer.importers.registry import NO_OVERRIDES
 from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import open_translator
 from edgeformer.run.folder import Run
@@ -271,6 +273,30 @@ def test_damaged_vocabularies_are_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "vocab.yml").write_bytes(content.encode("utf-8", "surrogatepass"))
     with pytest.raises(ImporterError, match=r"vocab\.yml"):
         read_vocabulary(tmp_path / "vocab.yml")
+
+
+@pytest.mark.parametrize(
+    ("names", "sides"),
+    [
+        (["srcvocab.enfr.spm", "trgvocab.enfr.spm"], ["srcvocab.enfr.spm", "trgvocab.enfr.spm"]),
+        (["a.tgt.vocab.yml", "b.src.vocab.yml"], ["b.src.vocab.yml", "a.tgt.vocab.yml"]),
+        (["a.vocab.yml", "src.vocab.yml"], ["src.vocab.yml", "a.vocab.yml"]),
+        (["target-vocab.json", "vocab.json"], ["vocab.json", "target-vocab.json"]),
+        (["a.vocab.yml", "b.vocab.yml"], None),
+    ],
+)
+def test_the_name_of_one_vocabulary_tells_the_side_of_both(
+    names: list[str], sides: list[str] | None, tmp_path: Path
+) -> None:
+    for name in names:
+        (tmp_path / name).touch()
+    model = tmp_path / "model.npz"
+    if sides is None:
+        with pytest.raises(ImporterError, match=r"name them in decoder\.yml"):
+            find_files(model, has_options, ".npz", NO_OVERRIDES)
+    else:
+        found = find_files(model, has_options, ".npz", NO_OVERRIDES).text.vocabularies
+        assert [file.name for file in found] == sides
 
 
 def copied(folder: Path) -> Path:

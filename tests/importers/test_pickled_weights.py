@@ -191,15 +191,12 @@ def test_hostile_and_damaged_files_are_refused_in_little_memory(tmp_path: Path) 
 
 
 @LINUX
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (HOSTILE["a call that allocates"][0], "it takes too much memory"),
-        pytest.param(mapping(b"N", NESTED), "it takes too much memory or time", id="hashing", marks=pytest.mark.slow),
-    ],
+    "content", [HOSTILE["a call that allocates"][0], mapping(b"N", NESTED)], ids=["bytes", "hashes"]
 )
-def test_a_process_reads_a_file_first(content: bytes, words: str, tmp_path: Path) -> None:
+def test_a_process_reads_a_file_first(content: bytes, tmp_path: Path) -> None:
     good = saved(WEIGHTS, tmp_path / "1.bin", archive=True)
     write_archive(tmp_path / "2.bin", content)
-    with pytest.raises(ImporterError, match=f"or its parts cannot be read .*: {words}.* model.safetensors"):
+    with pytest.raises(ImporterError, match=r"or its parts cannot be read .*: it takes too much memory.* model"):
         read_pickled([good, tmp_path / "2.bin"])

@@ -14,6 +14,7 @@ from edgeformer.importers.archive import read_json, read_text
 from edgeformer.importers.ctranslate2.model_file import Array
 from edgeformer.importers.languages import M2M, MARIAN, MBART, NLLB, codes, with_tags
 from edgeformer.importers.tokenizers import TextFiles, TokenizerPair, side_of, start_token, text_format, tokenizer_pair
+from edgeformer.importers.tokenizers.ids import UNUSED
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE
 
 
@@ -121,7 +122,7 @@ def _sized(tokens: list[str], file: Path, rows: int, unk_token: str) -> list[str
     for index, token in enumerate(tokens):
         first.setdefault(token, index)
     # No text has the name of an entry with a space.
-    return [token if first[token] == index else f"<unused {index}>" for index, token in enumerate(tokens)]
+    return [token if first[token] == index else UNUSED.format(index) for index, token in enumerate(tokens)]
 
 
 def _around_text(

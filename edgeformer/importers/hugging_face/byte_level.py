@@ -11,9 +11,9 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_json, read_text
-from edgeformer.importers.hugging_face.entries import SideVocabulary, names_of, padded
+from edgeformer.importers.hugging_face.entries import SideVocabulary
 from edgeformer.importers.hugging_face.model_folder import JsonObject, ModelFolder
-from edgeformer.importers.tokenizers import checked_ids, read_ids
+from edgeformer.importers.tokenizers import checked_ids, names_of, padded, read_ids, unused_names
 from edgeformer_runtime.limits import MAX_ADDED_TOKENS
 
 MAX_MERGES = 32 << 20
@@ -58,8 +58,8 @@ def _byte_side(
         raise ImporterError(f"The merges do not fit the vocabulary: {error}.") from None
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space, use_regex=regex)
     tokenizer.decoder = decoders.ByteLevel()
-    names = [*special, *(name for name in ids if name.startswith("<unused "))]
-    tokenizer.add_special_tokens([name for name in names if name in ids][:MAX_ADDED_TOKENS])
+    names = [name for name in special if name in ids]
+    tokenizer.add_special_tokens([*names, *unused_names(ids)][:MAX_ADDED_TOKENS])
     return SideVocabulary(tokenizer.to_str(), names_of(ids))
 
 

@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 from edgeformer.errors import ImporterError
 from edgeformer.importers.hugging_face.model_folder import ModelFolder
 from edgeformer.importers.languages import M2M, codes
-from edgeformer.importers.tokenizers import sentencepiece_tokenizer
+from edgeformer.importers.tokenizers import names_of, padded, sentencepiece_tokenizer, with_added
 from edgeformer.importers.tokenizers.sentencepiece_model import SentencePieceModel
 
 EOS, UNK, PAD, BOS = "</s>", "<unk>", "<pad>", "<s>"
-MAX_UNUSED = 1024
-"""Rows of an embedding beyond the vocabulary; tables are padded to a multiple of some number."""
 
 
 @dataclass(frozen=True)
@@ -50,42 +48,6 @@ class ModelVocabulary:
     notes: tuple[str, ...] = ()
 
 
-def with_added(ids: Mapping[str, int], added: Iterable[tuple[str, int | None]]) -> dict[str, int]:
-    """Add tokens to a vocabulary; those without an id follow its last entry, in order.
-
-    Raises:
-        ImporterError: a token has the id of another one.
-    """
-    added = [(name, index) for name, index in added if name not in ids]
-    result = {**ids, **{name: index for name, index in added if index is not None}}
-    following = max(result.values(), default=-1) + 1
-    for name, index in added:
-        if index is None:
-            result[name] = following
-            following += 1
-    if len(set(result.values())) < len(result):
-        raise ImporterError("Two tokens of the vocabulary have the same id.")
-    return result
-
-
-def padded(ids: Mapping[str, int], rows: int) -> dict[str, int]:
-    """Name the rows of an embedding that the vocabulary does not use.
-
-    Raises:
-        ImporterError: the vocabulary has more entries, or far fewer.
-    """
-    size = max(ids.values(), default=-1) + 1
-    if size > rows or rows - len(ids) > MAX_UNUSED:
-        raise ImporterError(f"The vocabulary has {size:,} entries, but the model has {rows:,}.")
-    taken = set(ids.values())
-    return {**ids, **{f"<unused {index}>": index for index in range(rows) if index not in taken}}
-
-
-def names_of(ids: Mapping[str, int]) -> list[str]:
-    """Entries in the order of their ids, which have no gaps."""
-    return sorted(ids, key=ids.__getitem__)
-
-
 def sentencepiece_side(
     model: SentencePieceModel, ids: Mapping[str, int], rows: int, special: Iterable[str], unk: str
 ) -> SideVocabulary:
@@ -97,7 +59,6 @@ def sentencepiece_side(
         raise ImporterError(f"The vocabulary of `{model.path.parent}` lacks `{unk}`.")
     ids = padded(ids, rows)
     special = [name for name in dict.fromkeys(special) if name in ids]
-    special += [name for name in ids if name.startswith("<unused ")]
     return SideVocabulary(sentencepiece_tokenizer(model, ids=ids, special_tokens=special, unk_token=unk), names_of(ids))
 
 

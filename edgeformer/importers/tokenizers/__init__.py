@@ -1,11 +1,10 @@
 """Conversion of tokenizers to the files of bundles."""
 
+from edgeformer.importers.tokenizers.ids import checked_ids, names_of, padded, read_ids, unused_names, with_added
 from edgeformer.importers.tokenizers.sentencepiece import fairseq_ids, sentencepiece_tokenizer
 from edgeformer.importers.tokenizers.text import (
     TextFiles,
     TokenizerPair,
-    checked_ids,
-    read_ids,
     side_of,
     start_token,
     text_format,
@@ -18,6 +17,8 @@ __all__ = [
     "TokenizerPair",
     "checked_ids",
     "fairseq_ids",
+    "names_of",
+    "padded",
     "read_ids",
     "sentencepiece_tokenizer",
     "side_of",
@@ -25,4 +26,6 @@ __all__ = [
     "text_format",
     "text_tokenizer",
     "tokenizer_pair",
+    "unused_names",
+    "with_added",
 ]

@@ -7,13 +7,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.archive import read_json
 from edgeformer.importers.tokenizers.sentencepiece import sentencepiece_tokenizer
 from edgeformer_runtime.bundle.text_format import TextFormat
 
@@ -96,22 +95,6 @@ def start_token(taken: Collection[str]) -> str:
     """Name the zero vector that a decoder starts from: ``<s>``, or another name if a vocabulary has that, as those of
     ``spm_train`` do."""
     return next(name for name in chain(("<s>", "<start>"), map("<start {}>".format, count(2))) if name not in taken)
-
-
-def read_ids(file: Path) -> dict[str, int]:
-    """Read a JSON file with the id of each entry."""
-    return checked_ids(read_json(file, dict[str, Any]), file)
-
-
-def checked_ids(ids: Any, file: Path) -> dict[str, int]:
-    """Return a vocabulary of a file, which must give an id of its own to each entry."""
-    try:
-        checked = msgspec.convert(ids, dict[str, Annotated[int, msgspec.Meta(ge=0)]])
-    except msgspec.ValidationError as error:
-        raise ImporterError(f"`{file}` is damaged: it must give an id to each entry ({error}).") from None
-    if not checked or len(set(checked.values())) < len(checked):
-        raise ImporterError(f"`{file}` must give an id of its own to each entry.")
-    return checked
 
 
 def text_tokenizer(
