@@ -61,7 +61,7 @@ def padded(ids: Mapping[str, int], rows: int | None = None) -> dict[str, int]:
     rows = size if rows is None else rows
     if size > rows or rows - len(ids) > MAX_UNUSED:
         raise ImporterError(
-            f"The vocabulary has {len(ids):,} entries with ids up to {size - 1:,}, which do not fit {rows:,} embeddings."
+            f"The vocabulary has {len(ids):,} entries with ids up to {size - 1:,}, which do not fit {rows:,} rows."
         )
     taken = set(ids.values())
     return {**ids, **{UNUSED.format(index): index for index in range(rows) if index not in taken}}
