@@ -173,8 +173,9 @@ def test_a_missing_tokenizer_can_be_given(saved_t5: tuple[Path, Path], tmp_path:
     (path / "tokenizer.json").unlink()
     with pytest.raises(ImporterError, match=r"lacks spiece\.model or .*; give it with --tokenizer"):
         read_folder(path)
-    command = ["import", str(path), "--out", str(tmp_path / "run"), "--tokenizer", str(model), "--json"]
-    succeeded(*command)
+    (tmp_path / "text").write_text("a\n", encoding="utf-8")
+    command = ["import", str(path), "--out", str(tmp_path / "run"), "--tokenizer", str(model)]
+    succeeded(*command, "--text", str(tmp_path / "text"))
     record = json.loads((tmp_path / "run" / "run.json").read_text(encoding="utf-8"))
     assert "spiece.model" in record["provenance"]["sha256"]
 
