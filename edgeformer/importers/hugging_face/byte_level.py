@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import read_json, read_text
-from edgeformer.importers.hugging_face.entries import SideVocabulary
+from edgeformer.importers.hugging_face.family import SideVocabulary
 from edgeformer.importers.hugging_face.model_folder import JsonObject, ModelFolder
 from edgeformer.importers.tokenizers import checked_ids, names_of, padded, read_ids, unused_names
 from edgeformer_runtime.limits import MAX_ADDED_TOKENS
