@@ -12,7 +12,7 @@ import pytest
 
 from edgeformer.errors import ConfigError, DataError
 from edgeformer.importers.downloads import download_model, is_model_name
-from edgeformer.importers.downloads.firefox import COLLECTION, Attachment, Record, newest
+from edgeformer.importers.downloads.firefox import COLLECTION, Attachment, FirefoxFile, newest
 from edgeformer_runtime.files import locked_folder
 from tests.commands import error
 from tests.importers.marian_models import MARIAN
@@ -37,11 +37,11 @@ def server() -> Iterator[Server]:
 # Firefox.
 
 
-def record(kind: str, version: str, architecture: str | None = "base", languages: str = "en fr") -> Record:
+def record(kind: str, version: str, architecture: str | None = "base", languages: str = "en fr") -> FirefoxFile:
     source, target = languages.split()
     name = f"{kind}.{source}{target}.bin"
     attachment = Attachment(location=f"x/{name}.{version}.zst", hash="")
-    return Record(
+    return FirefoxFile(
         name=name,
         file_type=kind,
         source_language=source,

@@ -13,10 +13,10 @@ from typing import Any
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import sha256_of
-from edgeformer.importers.ctranslate2.arrays import ModelArrays
 from edgeformer.importers.ctranslate2.model_config import WITHOUT_EFFECT, model_config
 from edgeformer.importers.ctranslate2.model_file import current_names, is_model_file, read_model_file
 from edgeformer.importers.ctranslate2.vocabularies import find_files, read_settings, read_vocabularies
+from edgeformer.importers.ctranslate2.weights import CTranslate2Weights
 from edgeformer.importers.layout import OUTPUT_BIAS, SOURCE_TABLE, TARGET_TABLE, attention, halves, tied_tables
 from edgeformer.importers.model import FloatArray, ImportedModel
 from edgeformer.importers.registry import NO_OVERRIDES, Importer, ImportOverrides
@@ -63,7 +63,7 @@ def read_ctranslate2(path: Path, overrides: ImportOverrides = NO_OVERRIDES) -> I
     file = read_model_file(model)
     stored = current_names(file)
     settings = read_settings(folder, stored, file.version)
-    arrays = ModelArrays(stored)
+    arrays = CTranslate2Weights(stored)
     zero_start = bool(arrays.number("decoder/start_from_zero_embedding", 0))
     config, weights = convert(arrays, settings.layer_norm_epsilon), arrays.weights
     shared = SOURCE_TABLE not in weights
@@ -83,7 +83,7 @@ def read_ctranslate2(path: Path, overrides: ImportOverrides = NO_OVERRIDES) -> I
     )
 
 
-def convert(arrays: ModelArrays, epsilon: float | None) -> dict[str, Any]:
+def convert(arrays: CTranslate2Weights, epsilon: float | None) -> dict[str, Any]:
     """Convert the weights, and return section ``[model]`` of the recipe.
 
     For ``epsilon``, see :func:`model_config`.
@@ -112,7 +112,7 @@ def convert(arrays: ModelArrays, epsilon: float | None) -> dict[str, Any]:
     return config
 
 
-def _positions(arrays: ModelArrays, side: str, length: int, width: int) -> FloatArray:
+def _positions(arrays: CTranslate2Weights, side: str, length: int, width: int) -> FloatArray:
     """The stored table, or the one that CTranslate2 computes: its positions count from 1."""
     name = f"{side}/position_encodings/encodings"
     if name in arrays:

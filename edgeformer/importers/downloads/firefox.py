@@ -35,7 +35,7 @@ class Attachment(msgspec.Struct, frozen=True):
     """SHA-256."""
 
 
-class Record(msgspec.Struct, frozen=True, rename="camel"):
+class FirefoxFile(msgspec.Struct, frozen=True, rename="camel"):
     """A file of a model, as Remote Settings describes it."""
 
     name: str
@@ -58,7 +58,7 @@ def download_from_firefox(pair: str) -> ModelDownload:
         DataError: there is no such pair, or a file is damaged or cannot be downloaded.
     """
     server = os.environ.get("EDGEFORMER_FIREFOX_SERVER", SERVER).rstrip("/")
-    records = _fetched(f"{server}{COLLECTION}", list[Record], "data")
+    records = _fetched(f"{server}{COLLECTION}", list[FirefoxFile], "data")
     wanted = plain_pair(pair)
     candidates = [record for record in records if plain_pair(record.source_language + record.target_language) == wanted]
     files = newest(candidates)
@@ -82,12 +82,12 @@ def download_from_firefox(pair: str) -> ModelDownload:
     return ModelDownload(folder, origin, license=LICENSE, languages=languages)
 
 
-def newest(records: list[Record]) -> list[Record]:
+def newest(records: list[FirefoxFile]) -> list[FirefoxFile]:
     """Return the files of the newest version that is complete: model, vocabularies, and a shortlist if there is one.
 
     Of several architectures of one version, the last one by name is taken.
     """
-    versions: dict[tuple[Version, str], dict[str, Record]] = {}
+    versions: dict[tuple[Version, str], dict[str, FirefoxFile]] = {}
     for record in records:
         with suppress(InvalidVersion):
             key = Version(record.version), record.architecture or ""
@@ -105,7 +105,7 @@ def plain_pair(pair: str) -> str:
     return pair.replace("-", "").replace("_", "").lower()
 
 
-def _content(record: Record, data: bytes) -> bytes:
+def _content(record: FirefoxFile, data: bytes) -> bytes:
     """Decompress a download, or raise ``DataError`` if it is damaged."""
     content = data
     is_whole = _sha256(data) == record.attachment.hash

@@ -18,7 +18,7 @@ OLD_INT16_SCALE = 1000.0
 """Scale of 16-bit integers in files that state none."""
 
 
-class ModelArrays(WeightConverter):
+class CTranslate2Weights(WeightConverter):
     """The arrays of a model by CTranslate2's current names."""
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
