@@ -25,6 +25,7 @@ from tests.commands import error
 from tests.importers.alignments import check_alignments
 from tests.importers.ctranslate2_models import HEADS, fill, save
 from tests.importers.marian_models import MARIAN, expected
+from tests.importers.packing import pack
 
 PIECES = MARIAN / "ssru" / "vocab.spm"
 
@@ -44,14 +45,6 @@ def package(folder: Path, **metadata: Any) -> Path:
     (root / "metadata.json").write_text(json.dumps(described))
     (root / "README.md").write_text("# English to French")
     return root
-
-
-def packed(root: Path) -> Path:
-    path = root.with_suffix(".argosmodel")
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in sorted(root.rglob("*")):
-            archive.write(file, f"{root.name}/{file.relative_to(root)}")
-    return path
 
 
 def argos(root: Path, texts: list[str], prefix: str) -> list[tuple[list[str], str]]:
@@ -78,7 +71,7 @@ def argos(root: Path, texts: list[str], prefix: str) -> list[tuple[list[str], st
 )
 def test_translations_are_those_of_argos(prefix: str, count: int, tmp_path: Path) -> None:
     root = package(tmp_path, target_prefix=prefix)
-    found = read_model(packed(root), None)
+    found = read_model(pack(root, "argosmodel"), None)
     assert found.importer == "argos"
     texts = [case.source for case in expected("ssru")[:count]]
     run = write_run(found.model, tmp_path / "run", found.origin, text=texts[:1])
@@ -100,7 +93,7 @@ def test_translations_are_those_of_argos(prefix: str, count: int, tmp_path: Path
 
 def test_a_package_is_read_packed_and_unpacked(tmp_path: Path) -> None:
     root = package(tmp_path)
-    found, other = read_model(root, None), read_model(packed(root), None)
+    found, other = read_model(root, None), read_model(pack(root, "argosmodel"), None)
     assert found.importer == "argos"
     assert found.model.generation.length_penalty == 0.2
     assert {name: array.tobytes() for name, array in found.model.weights.items()} == {
@@ -155,7 +148,7 @@ def without(name: str) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
     ],
 )
 def test_refused_packages(change: Callable[[dict[str, bytes]], dict[str, bytes]], message: str, tmp_path: Path) -> None:
-    path = rewritten(packed(package(tmp_path)), change)
+    path = rewritten(pack(package(tmp_path), "argosmodel"), change)
     before = sorted(tmp_path.iterdir())
     command = ["import", str(path), "--from", "argos", "--out", str(tmp_path / "run")]
     assert message in error(*command)

@@ -19,6 +19,7 @@ from edgeformer.importers.archive import parse_yaml, read_npz, unpacked
 from edgeformer.importers.read import read_model
 from tests import commands
 from tests.importers.marian_models import MARIAN
+from tests.importers.packing import pack
 
 pytest.importorskip("sentencepiece", reason="the extra `import` is not installed")
 
@@ -139,18 +140,9 @@ def test_a_tokenizer_is_told_by_its_content(model: Path, tmp_path: Path) -> None
         read_model(model, None, tokenizers=[other])
 
 
-def packed(folder: Path) -> Path:
-    """The folder with its files packed one by one, as in Mozilla's repository."""
-    for file in list(folder.iterdir()):
-        with gzip.open(folder / f"{file.name}.gz", "wb", 1) as stream:
-            stream.write(file.read_bytes())
-        file.unlink()
-    return folder
-
-
 def test_gzip_files_are_unpacked(model: Path) -> None:
     expected = read_model(model, None)
-    packed(model)
+    pack(model, "gz")
     for path in (model, model / "model.npz.gz"):
         found = read_model(path, None)
         assert found.importer == "marian"
@@ -165,7 +157,7 @@ def test_gzip_files_are_unpacked(model: Path) -> None:
 
 
 def test_damaged_gzip_files_and_bombs_are_refused(model: Path) -> None:
-    packed(model)
+    pack(model, "gz")
     path = model / "vocab.spm.gz"
     content = path.read_bytes()
     for damaged in (content[:1000], content[:-4] + b"abcd", b"xx" + content, POINTER):
