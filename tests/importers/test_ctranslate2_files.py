@@ -127,7 +127,7 @@ def test_old_versions(write: Callable[[Path, Arrays], None], tmp_path: Path) -> 
     (folder / "shared_vocabulary.txt").write_text("".join(f"{token}\n" for token in tokens))
     model = read_model(folder, None)
     run = write_run(model.model, tmp_path / "run", model.origin, text=["w1 w2"])
-    compare(run_translator(run, run.load_model()), folder, sources(20), around=False)
+    compare(run_translator(run, run.load_model()), folder, sources(60), around=False)
     text = model.model.text
     assert (text.bos, text.source_suffix) == (("</s>", ("</s>",)) if write is version_3 else ("<s>", ()))
     assert text.unk == ("w7" if write is version_5 else "<unk>")
