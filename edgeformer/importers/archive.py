@@ -44,8 +44,8 @@ POINTER = b"version https://git-lfs.github.com/spec/"
 """Beginning of a file that git has in place of a large one."""
 NEEDED = {".safetensors", ".bin", ".npz", ".spm", ".model", ".json", ".txt", ".yml", ".gz", ".zip", ".argosmodel"}
 """Suffixes of files that models need."""
-ZIPPED = {".npz", ".argosmodel"}
-"""Suffixes of those that are zip files."""
+ARCHIVES = {".zip", ".argosmodel"}
+"""Suffixes of zip files with all files of a model."""
 T = TypeVar("T")
 
 
@@ -161,6 +161,18 @@ def read_bytes(path: Path, limit: int) -> bytes:
     return data
 
 
+def read_text(path: Path, limit: int = MAX_TEXT) -> str:
+    """Read a small text file in UTF-8, without changing the ends of its lines.
+
+    Raises:
+        ImporterError: it cannot be read, has more than ``limit`` bytes, or is not UTF-8.
+    """
+    try:
+        return read_bytes(path, limit).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ImporterError(f"`{path}` is damaged: {error}.") from None
+
+
 def refuse_pointer(path: Path, data: bytes | None = None) -> None:
     """Refuse what git has instead of a large file, whose start is read unless ``data`` is its content."""
     if data is None:
@@ -179,7 +191,7 @@ def refuse_unusable(path: Path) -> None:
     for file in (path, *path.glob("*"), *path.glob("model/*")):
         if file.suffix in NEEDED and file.is_file():
             refuse_pointer(file)
-            if file.suffix in ZIPPED and not zipfile.is_zipfile(file):
+            if file.suffix in {".npz", *ARCHIVES} and not zipfile.is_zipfile(file):
                 raise ImporterError(f"`{file}` is damaged: it is incomplete, or not a zip file. Download it again.")
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.archive import open_zip, read_json, sha256_of, unpacked
-from edgeformer.importers.ctranslate2.importer import MODEL, is_ctranslate2, read_ctranslate2
+from edgeformer.importers.archive import read_json, sha256_of
+from edgeformer.importers.ctranslate2.importer import is_ctranslate2, read_ctranslate2
 from edgeformer.importers.model import ImportedModel
 from edgeformer.importers.registry import NO_OVERRIDES, Importer, ImportOverrides
 from edgeformer.importers.tokenizers import text_format
@@ -34,15 +34,8 @@ class PackageMetadata(msgspec.Struct, frozen=True):
     type: str = "translate"
 
 
-def read_argos(path: Path, overrides: ImportOverrides = NO_OVERRIDES) -> ImportedModel:
-    """Read a package of Argos Translate, a file or the folder that it unpacks to, which has all that it needs."""
-    if path.is_dir():
-        return _from_folder(path)
-    with unpacked(path) as folder:
-        return replace(_from_folder(folder), hashes=sha256_of([path]))
-
-
-def _from_folder(folder: Path) -> ImportedModel:
+def read_argos(folder: Path, overrides: ImportOverrides = NO_OVERRIDES) -> ImportedModel:
+    """Read a package of Argos Translate, which has all that it needs, as the folder that it unpacks to."""
     metadata = read_json(folder / METADATA, PackageMetadata)
     if metadata.type != "translate":
         raise ImporterError(f"The package is of the type `{metadata.type}`, and not for translation.")
@@ -73,19 +66,8 @@ def _from_folder(folder: Path) -> ImportedModel:
 
 
 def is_argos(path: Path) -> bool:
-    """Return whether a path is a package of Argos Translate, packed or not."""
-    if path.is_dir():
-        return (path / METADATA).is_file() and is_ctranslate2(path / FOLDER)
-    try:
-        with open_zip(path) as archive:
-            names = archive.namelist()
-    except ImporterError:
-        return False
-    return all(any(name.endswith(f"/{file}") for name in names) for file in (METADATA, f"{FOLDER}/{MODEL}"))
+    """Return whether a folder is an unpacked package of Argos Translate."""
+    return (path / METADATA).is_file() and is_ctranslate2(path / FOLDER)
 
 
-ARGOS = Importer(
-    name="argos",
-    recognizes=is_argos,
-    read=read_argos,
-)
+ARGOS = Importer(name="argos", recognizes=is_argos, read=read_argos)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from babel.core import get_global
-from langcodes import standardize_tag, tag_is_valid
+from langcodes import Language, standardize_tag, tag_is_valid
 
 from edgeformer.errors import ConfigError
 from edgeformer_runtime.bundle.text_format import public_code
 
-_CODE = re.compile(r"([A-Za-z]{2,3})(?:[_-]([A-Za-z]{4}))?(?:[_-]([A-Za-z]{2}|[0-9]{3}))?")
+_CODE = re.compile(r"[A-Za-z]{2,3}(?:[_-][A-Za-z]{4})?(?:[_-]([A-Za-z]{2}|[0-9]{3}))?")
 MARIAN = re.compile(r">>([^<>\s]+)<<")
 """Token of a target language before a source, in OPUS-MT's models with several."""
 M2M, NLLB, MBART, MADLAD = map(
@@ -52,19 +51,14 @@ def tags(code: str) -> list[str]:
     match = _CODE.fullmatch(code)
     if match is None:
         return []
-    language, script, region = match[1].lower(), (match[2] or "").title(), (match[3] or "").upper()
-    region = "" if region == _NO_REGION else region
-    alias = str(get_global("language_aliases").get(language, language)).split("_")
-    language = alias[0]
-    for part in alias[1:]:
-        if len(part) == 4:
-            script = script or part
-        else:
-            region = region or part
-    if script and script == _likely_script(language, region):
-        script = ""
-    forms = (language, script, region), (language, script)
-    return list(dict.fromkeys("-".join(filter(None, parts)) for parts in forms))
+    stated = Language.get(standardize_tag(code, macro=True))
+    language, script = stated.language, stated.script
+    region = None if (match[1] or "").upper() == _NO_REGION else stated.territory
+    likely = Language.make(language, territory=region).maximize().script
+    if script == ("Hang" if likely == "Kore" else likely):  # CLDR has Korean's Hangul as a part of Kore
+        script = None
+    forms = (Language.make(language, script=script, territory=part) for part in (region, None))
+    return list(dict.fromkeys(form.to_tag() for form in forms))
 
 
 def single_tag(code: object) -> str:
@@ -83,14 +77,3 @@ def stated_tag(language: str) -> str:
     if language and not tag_is_valid(tag):
         raise ConfigError(f"`{language}` is not a language; give a BCP 47 tag, such as en or pt-BR.")
     return standardize_tag(tag) if language else ""
-
-
-def _likely_script(language: str, region: str) -> str:
-    """The script that a language is usually written in; empty if it is unknown. That of Korean is Hangul, which CLDR
-    has as a part of ``Kore``."""
-    likely = get_global("likely_subtags")
-    for name in (f"{language}_{region}", language):
-        parts = str(likely.get(name, "")).split("_")
-        if len(parts) > 1:
-            return "Hang" if parts[1] == "Kore" else parts[1]
-    return ""

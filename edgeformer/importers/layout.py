@@ -1,4 +1,4 @@
-"""The modules of a Transformer, from a table with a toolkit's name for each of ours.
+"""The weights of a Transformer, from a table with a toolkit's name for each of our modules.
 
 ``{}`` in both names is the number of the layer, and modules with the same name of theirs are one below the other there.
 Position tables are as the toolkits' own engines compute them.
@@ -7,20 +7,21 @@ Position tables are as the toolkits' own engines compute them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from edgeformer.errors import ImporterError
 from edgeformer.families import model_config
 from edgeformer.importers.model import FloatArray, Weights
 from edgeformer.model.transformer.config import TransformerConfig
 
-SOURCE_TABLE, TARGET_TABLE, OUTPUT_TABLE = (
-    "source_embedding.tokens.weight",
-    "target_embedding.tokens.weight",
-    "projection.weight",
-)
+SOURCE_TABLE, TARGET_TABLE = "source_embedding.tokens.weight", "target_embedding.tokens.weight"
+OUTPUT_TABLE, OUTPUT_BIAS = "projection.weight", "projection.bias"
 TYING = {(True, True): "all", (True, False): "inputs", (False, True): "decoder", (False, False): "none"}
 """``tied_embeddings``, by whether both embeddings are one, and whether the output projection is the target's."""
 
@@ -72,10 +73,82 @@ def modules(section: Mapping[str, Any], names: Mapping[str, str], first: int = 0
         for layer in range(layers):
             for ours, theirs in later if layer else listed:
                 if ours.startswith(side):
-                    yield MappedModule(ours.format(layer), theirs.format(first + layer), *_weight(ours, config, d_ff))
+                    yield MappedModule(ours.format(layer), theirs.format(first + layer), *_shape(ours, config, d_ff))
     for ours, theirs in listed:
         if "{}" not in ours:
-            yield MappedModule(ours, theirs, *_weight(ours, config, 0))
+            yield MappedModule(ours, theirs, *_shape(ours, config, 0))
+
+
+class WeightConverter(ABC):
+    """Gives arrays of a model our names, by one table per toolkit, and remembers which it has converted.
+
+    Subclasses say how a toolkit stores an array and what its biases are called.
+
+    Args:
+        names: the toolkit's names of the arrays.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = frozenset(names)
+        self._taken: set[str] = set()
+        self.weights: Weights = {}
+        """Those converted so far, by our names."""
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    @abstractmethod
+    def _read(self, name: str) -> FloatArray:
+        """Read an array in single precision."""
+
+    @abstractmethod
+    def _weight(self, module: MappedModule, shape: tuple[int, ...]) -> FloatArray:
+        """The weight of a module, in our layout."""
+
+    @abstractmethod
+    def _bias(self, module: MappedModule, size: int) -> FloatArray:
+        """The bias of a module."""
+
+    def take(self, name: str, *shape: int) -> FloatArray:
+        """Return an array in single precision, which must have the shape, if one is given.
+
+        Raises:
+            ImporterError: the model lacks it, its shape is another one, or its numbers are no weights.
+        """
+        if name not in self:
+            raise ImporterError(f"The model lacks the array `{name}`.")
+        array = self._read(name)
+        if shape and array.shape != shape:
+            raise ImporterError(f"The array `{name}` has the shape {array.shape} instead of {shape}.")
+        self._taken.add(name)
+        return array
+
+    def layers(self, section: Mapping[str, Any], names: Mapping[str, str], first: int = 0) -> None:
+        """Convert all but the tables; see :func:`modules` for the arguments."""
+        for _, same in groupby(modules(section, names, first), attrgetter("theirs")):
+            merged = list(same)
+            rows = [module.shape[0] for module in merged]
+            parts = {"weight": self._weight(merged[0], (sum(rows), *merged[0].shape[1:]))}
+            if merged[0].has_bias:
+                parts["bias"] = self._bias(merged[0], sum(rows))
+            for kind, array in parts.items():
+                for module, part in zip(merged, np.split(array, np.cumsum(rows)[:-1]), strict=True):
+                    self.weights[f"{module.ours}.{kind}"] = part
+
+    def add_rows(self, sizes: tuple[int, int]) -> None:
+        """Append rows of zeros for special tokens that the source and target vocabularies have, but not the model."""
+        rows = dict.fromkeys((TARGET_TABLE, OUTPUT_TABLE, OUTPUT_BIAS), sizes[1]) | {SOURCE_TABLE: sizes[0]}
+        for name in rows.keys() & self.weights.keys():
+            table = self.weights[name]
+            if added := rows[name] - len(table):
+                self.weights[name] = np.concatenate((table, np.zeros((added, *table.shape[1:]), np.float32)))
+
+    def refuse_surplus(self, ignored: str) -> None:
+        """Refuse arrays that were not converted, unless a regular expression matches their names."""
+        surplus = [name for name in sorted(self._names - self._taken) if not re.fullmatch(ignored, name)]
+        if surplus:
+            names = ", ".join(f"`{name[:80]}`" for name in surplus[:3])
+            raise ImporterError(f"No model family has a place for {len(surplus)} of the arrays, such as {names}.")
 
 
 def _absent(config: TransformerConfig, *, is_ssru: bool) -> re.Pattern[str]:
@@ -92,7 +165,7 @@ def _absent(config: TransformerConfig, *, is_ssru: bool) -> re.Pattern[str]:
     return re.compile("|".join(pattern for pattern, absent in is_absent.items() if absent))
 
 
-def _weight(ours: str, config: TransformerConfig, d_ff: int) -> tuple[tuple[int, ...], bool]:
+def _shape(ours: str, config: TransformerConfig, d_ff: int) -> tuple[tuple[int, ...], bool]:
     """Shape of a module's weight, and whether the module has a bias."""
     width, heads, bias = config.d_model, config.heads, config.relative_bias
     keys, values = heads * config.key_width, heads * config.value_width

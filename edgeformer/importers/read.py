@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeformer.errors import ConfigError, ImporterError
-from edgeformer.importers.archive import refuse_pointer, refuse_unusable, sha256_of, unpacked
+from edgeformer.importers.archive import ARCHIVES, refuse_unusable, sha256_of, unpacked
 from edgeformer.importers.downloads import ModelDownload, download_model, is_model_name
 from edgeformer.importers.languages import stated_tag
 from edgeformer.importers.model import ImportedModel
@@ -72,8 +72,8 @@ def read_model(
     _refuse_special(path)
     if packed := _packed(path):
         for file in packed:
-            refuse_pointer(file)
-        path = path if path.suffix.lower() == ".zip" else packed[0].parent
+            refuse_unusable(file)
+        path = path if path.suffix.lower() in ARCHIVES else packed[0].parent
         with unpacked(path) as folder:
             importer, model = _read(folder, format_name, overrides)
         model = replace(model, hashes=sha256_of([*packed, *tokenizers]))
@@ -114,7 +114,7 @@ def _packed(path: Path) -> list[Path]:
     """The files that a model is packed in, as a whole or one by one; empty if an importer recognizes it as it is."""
     is_gz = path.suffix == ".gz" and not _is_tar(path) and path.is_file()
     folder = path.parent if is_gz else path
-    packed = [path] if path.suffix.lower() == ".zip" and path.is_file() else sorted(folder.glob("*.gz"))
+    packed = [path] if path.suffix.lower() in ARCHIVES and path.is_file() else sorted(folder.glob("*.gz"))
     packed = [file for file in packed if not _is_tar(file)]
     return [] if not packed or (not is_gz and recognizing(path)) else packed
 

@@ -88,8 +88,9 @@ def save(spec: Any, folder: Path, vocabularies: Sequence[Sequence[str]], quantiz
     spec.validate()
     spec.optimize(quantization=quantization)
     spec.save(str(folder))
-    arrays = {name: value.numpy() for name, value in spec.variables().items() if not isinstance(value, str)}
-    np.savez(arrays_file(folder), **arrays)
+    if "bfloat16" not in (quantization or ""):  # which numpy does not have
+        arrays = {name: value.numpy() for name, value in spec.variables().items() if not isinstance(value, str)}
+        np.savez(arrays_file(folder), **arrays)
     return folder
 
 

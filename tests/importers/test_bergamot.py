@@ -29,7 +29,7 @@ from edgeformer_runtime import Translation, Translator
 from edgeformer_runtime.engines import onnx as onnx_engine
 from edgeformer_runtime.engines.onnx_graphs import products_saturate
 from edgeformer_runtime.search.forced_steps import forced_batch, forced_steps
-from tests.importers.bergamot_models import bergamot_files, binary_model, is_quantized
+from tests.importers.bergamot_models import bergamot_files
 from tests.importers.marian_models import MARIAN, expected
 
 MODEL = MARIAN / "ssru"
@@ -174,24 +174,3 @@ def test_damaged_shortlists_are_refused(tmp_path: Path, content: bytes, message:
     file.write_bytes(content)
     with pytest.raises(ImporterError, match=message):
         read_shortlist(file, 2, 50)
-
-
-# Damaged models.
-
-SMALL: dict[str, NDArray[Any]] = {
-    "encoder_Wemb": np.arange(12, dtype=np.float32).reshape(4, 3) - 5,
-    "encoder_l1_self_bq": np.ones((1, 3), np.float32),
-    "special:model.yml": np.frombuffer(b"type: transformer\0", np.int8),
-}
-
-
-def test_items_are_read_as_written(tmp_path: Path) -> None:
-    file = tmp_path / "model.bin"
-    file.write_bytes(binary_model(SMALL, {"none_QuantMultA": 2.5}))
-    items = read_binary(file)
-    table = items["encoder_Wemb"]
-    assert isinstance(table, QuantizedMatrix)
-    assert is_quantized("encoder_Wemb", SMALL["encoder_Wemb"])
-    np.testing.assert_allclose(table.values, SMALL["encoder_Wemb"], atol=6 / 127)
-    assert float(np.asarray(items["none_QuantMultA"]).item()) == 2.5
-    np.testing.assert_array_equal(items["special:model.yml"], SMALL["special:model.yml"])

@@ -6,12 +6,9 @@ import json
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-
-from tests.store import Store
 
 pytest.importorskip("torch")
 pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
@@ -26,16 +23,15 @@ from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import run_translator
 from edgeformer.run.folder import Run
-from edgeformer_bench.peers.converted import token_names
-from edgeformer_bench.peers.ctranslate2_model import convert_run
 from edgeformer_export.export import export_run
 from edgeformer_export.quantize.static import quantize_rows
-from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.translator import Translator
-from tests import factory
 from tests.importers.alignments import check_alignments
 from tests.importers.ctranslate2_models import MODELS, arrays_file
 from tests.importers.ctranslate2_oracle import LANGUAGES, compare, sources
+
+FEW = 25
+"""Sources of the fast tests."""
 
 
 def import_model(folder: Path, out: Path, sentences: int = 1) -> tuple[ImportedModel, Run]:
@@ -47,7 +43,7 @@ def import_model(folder: Path, out: Path, sentences: int = 1) -> tuple[ImportedM
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        *((name, 60) for name in MODELS if name != "t5_per_layer"),
+        *((name, FEW) for name in MODELS if name != "t5_per_layer"),
         *(pytest.param(name, 400, marks=pytest.mark.slow) for name in MODELS),
     ],
 )
@@ -66,35 +62,13 @@ def test_translations_are_those_of_ctranslate2(name: str, count: int, tmp_path: 
     check_alignments(run_translator(run, run.load_model()), [" ".join(source) for source in sources(8)])
 
 
-# Precisions.
-
-
-@pytest.fixture(scope="module")
-def trained(store: Store) -> Run:
-    return store.run(steps=100)
-
-
-def words(run: Run) -> list[list[str]]:
-    """Sources that the model was trained on, as the names that its conversion gives to tokens."""
-    names = token_names(run.source_tokenizer.vocab_size, SpecialTokens())
-    encoded = run.source_tokenizer.encode_batch([source for source, _ in factory.PAIRS])
-    return [[names[index] for index in ids] for ids in encoded]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("precision", ACCEPTED_MODEL_TYPES)
-def test_every_precision_of_a_trained_model_is_read(trained: Run, precision: Any, tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    convert_run(trained, folder, precision)
-    imported, run = import_model(folder, tmp_path / "run")
-    compare(run_translator(run, run.load_model()), folder, words(trained), longest=40)
-    assert imported.model["tied_embeddings"] == "all"
-
-
-def test_quantized_weights(tmp_path: Path) -> None:
-    folder = MODELS["opennmt_py"](tmp_path / "model", "int8_float16")
+@pytest.mark.parametrize(
+    "precision", ["int8_float16", *(pytest.param(name, marks=pytest.mark.slow) for name in ACCEPTED_MODEL_TYPES)]
+)
+def test_every_precision_is_read(precision: str, tmp_path: Path) -> None:
+    folder = MODELS["opennmt_py"](tmp_path / "model", precision)
     _, run = import_model(folder, tmp_path / "run")
-    compare(run_translator(run, run.load_model()), folder, sources(60))
+    compare(run_translator(run, run.load_model()), folder, sources(FEW))
 
 
 # Integers

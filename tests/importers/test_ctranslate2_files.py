@@ -6,7 +6,6 @@ Files before version 6 are written here, since the package writes the latest onl
 from __future__ import annotations
 
 import json
-import tracemalloc
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ from ctranslate2.specs import TransformerSpec
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.ctranslate2.importer import read_ctranslate2
-from edgeformer.importers.ctranslate2.model_file import read_model_file
 from edgeformer.importers.ctranslate2.vocabularies import read_tokens
 from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
@@ -30,7 +28,7 @@ from edgeformer.quality.translators import run_translator
 from edgeformer_runtime.tokenizers import Tokenizer
 from tests.commands import error
 from tests.importers import hugging_face_models
-from tests.importers.ctranslate2_models import SHARED, arrays_file, fill, marian, save, write_model_file
+from tests.importers.ctranslate2_models import SHARED, arrays_file, fill, save, write_model_file
 from tests.importers.ctranslate2_oracle import compare, sources
 
 Arrays = dict[str, NDArray[Any]]
@@ -180,14 +178,14 @@ def settings_of(folder: Path, **changes: Any) -> None:
     ("changes", "prefix", "suffix", "notes"),
     [
         ({}, (), (), 0),
-        ({"add_source_eos": True}, (), ("</s>",), 0),
+        ({"add_source_eos": True, "layer_norm_epsilon": 1e-3}, (), ("</s>",), 0),
         ({"add_source_bos": True, "add_source_eos": True, "bos_token": "w5"}, ("w5",), ("</s>",), 0),
         ({"add_source_bos": True, "bos_token": "none"}, ("<unk>",), (), 0),
         ({"decoder_start_token": "</s>"}, ("<s>",), ("</s>",), 1),
         ({"decoder_start_token": "none"}, (), (), 0),
     ],
 )
-def test_what_is_around_a_source(
+def test_settings_of_a_folder(
     changes: dict[str, Any], prefix: tuple[str, ...], suffix: tuple[str, ...], notes: int, tmp_path: Path
 ) -> None:
     plain(tmp_path / "m")
@@ -195,16 +193,8 @@ def test_what_is_around_a_source(
     imported = read_ctranslate2(tmp_path / "m")
     assert (imported.text.source_prefix, imported.text.source_suffix) == (prefix, suffix)
     assert len(imported.notes) == notes
+    assert imported.model["norm_epsilon"] == changes.get("layer_norm_epsilon", 1e-5)
     assert imported.text.bos == {"none": "<unk>"}.get(changes.get("decoder_start_token", "<s>"), imported.text.bos)
-
-
-def test_marian_models_of_transformers_end_sources_too(tmp_path: Path) -> None:
-    folder = marian(tmp_path / "m")
-    settings_of(folder, add_source_eos=False, decoder_start_token="</s>")
-    imported = read_ctranslate2(folder)
-    assert (imported.text.source_suffix, imported.text.bos, imported.text.suppress) == (("</s>",), "<s>", ("<s>",))
-    assert not imported.weights["target_embedding.tokens.weight"][-1].any()
-    assert len(imported.notes) == 1
 
 
 def test_target_languages_are_chosen_as_in_the_original(tmp_path: Path) -> None:
@@ -215,26 +205,20 @@ def test_target_languages_are_chosen_as_in_the_original(tmp_path: Path) -> None:
     hugging_face_models.marian(tmp_path / "original")
     converter = TransformersConverter(str(tmp_path / "original"), copy_files=["source.spm", "target.spm"])
     converter.convert(str(tmp_path / "converted"))
-    original, converted = (
-        read_model(tmp_path / name, None, source_language="en", target_language="fr")
-        for name in ("original", "converted")
-    )
-    assert (original.importer, converted.importer) == ("huggingface", "ctranslate2")
-    assert converted.model.text.languages == original.model.text.languages
     encoded = []
-    for found in (original, converted):
+    for name, importer in (("original", "huggingface"), ("converted", "ctranslate2")):
+        found = read_model(tmp_path / name, None, source_language="en", target_language="fr")
+        assert found.importer == importer
         tokenizer = Tokenizer.from_content(found.model.source_tokenizer, "t", found.model.text).for_sources("en", "fr")
         texts = ["July", ">>deu<< July", "Ghana </s>"]
-        encoded.append([tokenizer.tokens(ids) for ids in tokenizer.encode_batch(texts, special_tokens=True)])
+        tokens = [tokenizer.tokens(ids) for ids in tokenizer.encode_batch(texts, special_tokens=True)]
+        encoded.append((found.model.text.languages, tokens))
     assert encoded[0] == encoded[1]
-    assert all((tokens[0], tokens[-1]) == (">>fra<<", "</s>") for tokens in encoded[0])
-
-
-def test_epsilon_is_that_of_the_settings(tmp_path: Path) -> None:
-    plain(tmp_path / "m")
-    assert read_ctranslate2(tmp_path / "m").model["norm_epsilon"] == 1e-5
-    settings_of(tmp_path / "m", layer_norm_epsilon=1e-3)
-    assert read_ctranslate2(tmp_path / "m").model["norm_epsilon"] == 1e-3
+    assert all((tokens[0], tokens[-1]) == (">>fra<<", "</s>") for tokens in encoded[0][1])
+    converted = read_ctranslate2(tmp_path / "converted")
+    assert converted.text.suppress == (converted.text.bos,) == ("<s>",)
+    assert not converted.weights["target_embedding.tokens.weight"][-1].any(), "it starts from a zero vector"
+    assert len(converted.notes) == 1
 
 
 # What cannot be represented.
@@ -339,27 +323,3 @@ def test_missing_and_surplus_files(tmp_path: Path) -> None:
     (folder / "shared_vocabulary.json").unlink()
     with pytest.raises(ImporterError, match=r"no `shared_vocabulary\.json`"):
         read_ctranslate2(folder)
-
-
-# Mutated files, and memory.
-
-
-ALLOWANCE = 4 << 20
-"""Bytes beside the weights, for tokenizers and computed positions."""
-
-
-def check_memory(read: Callable[[], object], size: int) -> None:
-    tracemalloc.start()
-    try:
-        read()
-    finally:
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-    assert peak <= 2 * size + ALLOWANCE
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8])
-def test_files_take_at_most_twice_their_size(dtype: type[np.generic], tmp_path: Path) -> None:
-    path = tmp_path / "model.bin"
-    write_model_file(path, {"a": np.ones((4096, 2048), dtype), "b": np.ones(5, dtype)}, version=6)
-    check_memory(lambda: read_model_file(path), path.stat().st_size)

@@ -12,7 +12,7 @@ import pytest
 
 from edgeformer.errors import ConfigError, DataError
 from edgeformer.importers.downloads import download_model, is_model_name
-from edgeformer.importers.downloads.firefox import COLLECTION, Attachment, Record, newest
+from edgeformer.importers.downloads.firefox import COLLECTION, Attachment, FirefoxFile, newest
 from edgeformer_runtime.files import locked_folder
 from tests.commands import error
 from tests.importers.marian_models import MARIAN
@@ -37,11 +37,11 @@ def server() -> Iterator[Server]:
 # Firefox.
 
 
-def record(kind: str, version: str, architecture: str | None = "base", languages: str = "en fr") -> Record:
+def record(kind: str, version: str, architecture: str | None = "base", languages: str = "en fr") -> FirefoxFile:
     source, target = languages.split()
     name = f"{kind}.{source}{target}.bin"
     attachment = Attachment(location=f"x/{name}.{version}.zst", hash="")
-    return Record(
+    return FirefoxFile(
         name=name,
         file_type=kind,
         source_language=source,
@@ -166,28 +166,21 @@ def hub(server: Server, tmp_path: Path) -> dict[str, str]:
 
 
 def test_a_model_of_the_hub_is_fetched_once_and_pinned(server: Server, hub: dict[str, str]) -> None:
-    (first,) = fetched(hub, "hf:some/model")
+    weights = (MODEL / "model.npz").read_bytes()
+    server.breaks[f"/some/model/resolve/{COMMIT}/model.npz"] = [len(weights) // 2]  # the connection, which is resumed
+    first, again, other = fetched(hub, "hf:some/model", f"hf:some/model@{COMMIT}", "hf:other/model")
     folder, revision, *names = first.split()
     assert revision == COMMIT
     assert names == ["decoder.yml", "model.npz", "vocab.spm"]
-    assert (Path(folder) / "model.npz").read_bytes() == (MODEL / "model.npz").read_bytes()
-    downloads = sum("/resolve/" in request for request in server.requests)
-    again, other = fetched(hub, f"hf:some/model@{COMMIT}", "hf:other/model")
+    assert (Path(folder) / "model.npz").read_bytes() == weights
     assert again.split()[:2] == [folder, COMMIT]
     assert "has no model `other/model`" in other
-    assert sum("/resolve/" in request for request in server.requests) == downloads
+    assert server.sent[f"/some/model/resolve/{COMMIT}/model.npz"] < 2 * len(weights), "it is fetched once"
     without = {**hub, "HF_ENDPOINT": "http://127.0.0.1:9"}  # nothing is there
     again, other = fetched(without, f"hf:some/model@{COMMIT}", "hf:other/model")
     assert again.split()[0] == folder
     assert "cannot be reached" in other
     assert "give the folder of a model" in other
-
-
-def test_a_connection_to_the_hub_that_breaks_off(server: Server, hub: dict[str, str], tmp_path: Path) -> None:
-    weights = (tmp_path / "published" / "model.npz").read_bytes()
-    server.breaks[f"/some/model/resolve/{COMMIT}/model.npz"] = [len(weights) // 2]
-    (line,) = fetched(hub, "hf:some/model")
-    assert (Path(line.split()[0]) / "model.npz").read_bytes() == weights
 
 
 def test_names_are_told_from_paths() -> None:

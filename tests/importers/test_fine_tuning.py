@@ -17,10 +17,10 @@ from edgeformer_runtime.bundle.open import open_bundle
 from tests.commands import succeeded
 from tests.importers.marian_models import expected
 
-STEPS = 6
+STEPS = 2
 SETTINGS = [
     *("--set", "data.valid_size=20", "--set", "data.test_size=5", "--set", f"train.max_steps={STEPS}"),
-    *("--set", "train.validate_every=3", "--set", "train.learning_rate=1e-4", "--set", "train.threads=1"),
+    *("--set", "train.validate_every=1", "--set", "train.learning_rate=1e-4", "--set", "train.threads=1"),
 ]
 
 

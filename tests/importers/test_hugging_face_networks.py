@@ -91,7 +91,7 @@ def differences(
     return [result for result in results if result[1] != result[2]]
 
 
-@pytest.mark.parametrize(("architecture", "count"), [*((architecture, 30) for architecture in FAST), *SLOW])
+@pytest.mark.parametrize(("architecture", "count"), [*((architecture, 12) for architecture in FAST), *SLOW])
 def test_greedy_search_generates_what_transformers_does(
     imported: Callable[[str], Imported], architecture: str, count: int
 ) -> None:
@@ -101,7 +101,7 @@ def test_greedy_search_generates_what_transformers_does(
     check_alignments(translator, SENTENCES[:8])
 
 
-@pytest.mark.parametrize(("architecture", "count"), [("m2m", 30), *SLOW])
+@pytest.mark.parametrize(("architecture", "count"), [("m2m", 12), *SLOW])
 @pytest.mark.parametrize("early_stopping", [True, False])
 def test_beam_search_generates_what_transformers_does(
     imported: Callable[[str], Imported], architecture: str, count: int, early_stopping: bool
@@ -154,7 +154,7 @@ def test_a_first_token_is_forced(imported: Callable[[str], Imported], tmp_path: 
     found = read_model(folder, None)
     assert found.model.text.target_prefix == ("<s>",)
     run = write_run(found.model, tmp_path / "run", found.origin, text=SENTENCES[:5])
-    assert differences(open_translator(run.path), Imported(folder, run, (0,)), SENTENCES[:40], 1) == []
+    assert differences(open_translator(run.path), Imported(folder, run, (0,)), SENTENCES[:12], 1) == []
 
 
 SCALES = [

@@ -19,6 +19,7 @@ from edgeformer.importers.archive import parse_yaml, read_npz, unpacked
 from edgeformer.importers.read import read_model
 from tests import commands
 from tests.importers.marian_models import MARIAN
+from tests.importers.packing import pack
 
 pytest.importorskip("sentencepiece", reason="the extra `import` is not installed")
 
@@ -54,9 +55,7 @@ FOREIGN = {
         ["model.pt"],
         "has weights of PyTorch, but their network is defined in the code that trained it",
     ),
-    "a folder of torchvision's": (["README.md", "resnet_stepwise.pth"], "has weights of PyTorch, but their network is"),
     "JoeyNMT": (["best.ckpt", "config.yaml", "src_vocab.txt"], "export it from that code, as docs/your-own-model"),
-    "Lightning": (["epoch=3-step=1000.ckpt", "hparams.yaml"], "export it from that code, as docs/your-own-model"),
     "Sockeye": (["params.best", "config", "vocab.src.0.json"], "export it from that code, as docs/your-own-model"),
     "OpenNMT-tf": (["checkpoint", "ckpt-1000.index", "ckpt-1000.data-00000-of-00001"], "`ct2-opennmt-tf-converter`"),
     "Eole": (["config.json", "model.00.safetensors", "vocab.json"], "ctranslate2.converters.eole_ct2`"),
@@ -141,18 +140,9 @@ def test_a_tokenizer_is_told_by_its_content(model: Path, tmp_path: Path) -> None
         read_model(model, None, tokenizers=[other])
 
 
-def packed(folder: Path) -> Path:
-    """The folder with its files packed one by one, as in Mozilla's repository."""
-    for file in list(folder.iterdir()):
-        with gzip.open(folder / f"{file.name}.gz", "wb", 1) as stream:
-            stream.write(file.read_bytes())
-        file.unlink()
-    return folder
-
-
 def test_gzip_files_are_unpacked(model: Path) -> None:
     expected = read_model(model, None)
-    packed(model)
+    pack(model, "gz")
     for path in (model, model / "model.npz.gz"):
         found = read_model(path, None)
         assert found.importer == "marian"
@@ -167,15 +157,15 @@ def test_gzip_files_are_unpacked(model: Path) -> None:
 
 
 def test_damaged_gzip_files_and_bombs_are_refused(model: Path) -> None:
-    packed(model)
+    pack(model, "gz")
     path = model / "vocab.spm.gz"
     content = path.read_bytes()
     for damaged in (content[:1000], content[:-4] + b"abcd", b"xx" + content, POINTER):
         path.write_bytes(damaged)
         message = reads(model)
         assert "`vocab.spm` of" in message or "pointer of git-LFS" in message
-    with gzip.open(path, "wb") as stream:
-        stream.write(bytes(100 << 20))
+    with gzip.open(path, "wb", 1) as stream:
+        stream.write(bytes(65 << 20))
     assert "is compressed more than weights can be" in reads(model)
 
 
@@ -198,7 +188,7 @@ def test_members_whose_unpacked_size_has_no_bound_are_refused(compression: int, 
         read_npz(tmp_path / "x.npz")
     with pytest.raises(ImporterError, match="uses a compression method"), unpacked(tmp_path / "x.zip"):
         pass
-    assert "not recognized" in reads(tmp_path / "x.argosmodel")
+    assert "uses a compression method" in reads(tmp_path / "x.argosmodel")
     assert bz2.decompress(bz2.compress(b"a")) == b"a"
 
 

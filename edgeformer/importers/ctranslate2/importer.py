@@ -8,29 +8,17 @@ cross-attention.
 
 from __future__ import annotations
 
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import sha256_of
-from edgeformer.importers.ctranslate2.arrays import ModelArrays
 from edgeformer.importers.ctranslate2.model_config import WITHOUT_EFFECT, model_config
 from edgeformer.importers.ctranslate2.model_file import current_names, is_model_file, read_model_file
 from edgeformer.importers.ctranslate2.vocabularies import find_files, read_settings, read_vocabularies
-from edgeformer.importers.layout import (
-    OUTPUT_TABLE,
-    SOURCE_TABLE,
-    TARGET_TABLE,
-    MappedModule,
-    attention,
-    halves,
-    modules,
-    tied_tables,
-)
-from edgeformer.importers.model import FloatArray, ImportedModel, Weights
+from edgeformer.importers.ctranslate2.weights import CTranslate2Weights
+from edgeformer.importers.layout import OUTPUT_BIAS, SOURCE_TABLE, TARGET_TABLE, attention, halves, tied_tables
+from edgeformer.importers.model import FloatArray, ImportedModel
 from edgeformer.importers.registry import NO_OVERRIDES, Importer, ImportOverrides
 from edgeformer_runtime.bundle.generation import Generation
 
@@ -75,18 +63,14 @@ def read_ctranslate2(path: Path, overrides: ImportOverrides = NO_OVERRIDES) -> I
     file = read_model_file(model)
     stored = current_names(file)
     settings = read_settings(folder, stored, file.version)
-    arrays = ModelArrays(stored)
+    arrays = CTranslate2Weights(stored)
     zero_start = bool(arrays.number("decoder/start_from_zero_embedding", 0))
-    config, weights = converted(arrays, settings.layer_norm_epsilon)
+    config, weights = convert(arrays, settings.layer_norm_epsilon), arrays.weights
     shared = SOURCE_TABLE not in weights
     rows = len(weights[TARGET_TABLE if shared else SOURCE_TABLE]), len(weights[TARGET_TABLE])
     files = find_files(folder, overrides.pieces)
     vocabularies = read_vocabularies(files, settings, rows, shared=shared, zero_start=zero_start)
-    sizes = dict(zip((SOURCE_TABLE, TARGET_TABLE), vocabularies.sizes, strict=True))
-    for name in weights.keys() & {*sizes, OUTPUT_TABLE, "projection.bias"}:
-        table = weights[name]
-        if added := sizes.get(name, sizes[TARGET_TABLE]) - len(table):
-            weights[name] = np.concatenate((table, np.zeros((added, *table.shape[1:]), np.float32)))
+    arrays.add_rows(vocabularies.sizes)
     return ImportedModel(
         model=config,
         weights=weights,
@@ -99,8 +83,8 @@ def read_ctranslate2(path: Path, overrides: ImportOverrides = NO_OVERRIDES) -> I
     )
 
 
-def converted(arrays: ModelArrays, epsilon: float | None) -> tuple[dict[str, Any], Weights]:
-    """Return section ``[model]`` of the recipe, and the weights. Tied tables have the name of the target's embedding.
+def convert(arrays: CTranslate2Weights, epsilon: float | None) -> dict[str, Any]:
+    """Convert the weights, and return section ``[model]`` of the recipe.
 
     For ``epsilon``, see :func:`model_config`.
 
@@ -111,47 +95,28 @@ def converted(arrays: ModelArrays, epsilon: float | None) -> tuple[dict[str, Any
     width = config["d_model"]
     names = "encoder/embeddings_0/weight", "decoder/embeddings/weight", "decoder/projection/weight"
     rows = [arrays.matrix_shape(name)[0] for name in names]
-    tables = [arrays.floats(name, count, width) for name, count in zip(names, rows, strict=True)]
+    tables = [arrays.take(name, count, width) for name, count in zip(names, rows, strict=True)]
     if rows[1] != rows[2]:
         raise ImporterError(f"The decoder has {rows[1]:,} embeddings, but {rows[2]:,} outputs.")
-    config["tied_embeddings"], weights = tied_tables(*tables)
+    config["tied_embeddings"], tied = tied_tables(*tables)
+    arrays.weights |= tied
     if config["output_bias"]:
-        weights["projection.bias"] = arrays.floats("decoder/projection/bias", rows[2])
-    for theirs, merged in groupby(modules(config, NAMES), lambda module: module.theirs):
-        weights |= _split(arrays, theirs, list(merged))
+        arrays.weights[OUTPUT_BIAS] = arrays.take("decoder/projection/bias", rows[2])
+    arrays.layers(config, NAMES)
     for side, theirs in (("source", "encoder"), ("target", "decoder")):
         if config["positions"] == "table":
-            weights[f"{side}_embedding.positions"] = _positions(arrays, theirs, config[f"max_{side}_length"], width)
-    if unused := [name for name in arrays.unused() if name not in WITHOUT_EFFECT]:
-        raise ImporterError(f"The model has `{unused[0]}`, which no model family can represent.")
-    return config, weights
+            arrays.weights[f"{side}_embedding.positions"] = _positions(
+                arrays, theirs, config[f"max_{side}_length"], width
+            )
+    arrays.refuse_surplus(WITHOUT_EFFECT)
+    return config
 
 
-def _split(arrays: ModelArrays, theirs: str, merged: list[MappedModule]) -> Weights:
-    """Weights of modules that are one below the other."""
-    rows, columns = [module.shape[0] for module in merged], merged[0].shape[1:]
-    weight = arrays.floats(theirs, sum(rows), *columns)
-    if not columns and arrays.number(theirs.replace("gamma", "layer_norm_use_residual"), 0):
-        weight = weight + 1  # as in Gemma, the stored factor is the difference from one
-    weights = _parts(weight, rows, [f"{module.ours}.weight" for module in merged])
-    if merged[0].has_bias:
-        name = theirs.replace("/gamma", "/beta").replace("/weight", "/bias")
-        # A linear layer may have no bias although others have.
-        has_bias = not columns or name in arrays
-        bias = arrays.floats(name, sum(rows)) if has_bias else np.zeros(sum(rows), np.float32)
-        weights |= _parts(bias, rows, [f"{module.ours}.bias" for module in merged])
-    return weights
-
-
-def _parts(array: FloatArray, rows: list[int], names: list[str]) -> Weights:
-    return dict(zip(names, np.split(array, np.cumsum(rows)[:-1]), strict=True))
-
-
-def _positions(arrays: ModelArrays, side: str, length: int, width: int) -> FloatArray:
+def _positions(arrays: CTranslate2Weights, side: str, length: int, width: int) -> FloatArray:
     """The stored table, or the one that CTranslate2 computes: its positions count from 1."""
     name = f"{side}/position_encodings/encodings"
     if name in arrays:
-        return arrays.floats(name, arrays.matrix_shape(name)[0], width)[:length]
+        return arrays.take(name, arrays.matrix_shape(name)[0], width)[:length]
     if width < 4 or width % 2:
         raise ImporterError(f"CTranslate2 has no positions for a width of {width}.")
     return halves(length, width, denominator=width // 2 - 1, start=1)

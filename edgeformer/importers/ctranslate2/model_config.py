@@ -8,18 +8,17 @@ from typing import Any
 import numpy as np
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.ctranslate2.arrays import ModelArrays
+from edgeformer.importers.ctranslate2.weights import CTranslate2Weights
 
 MAX_SOURCE_LENGTH, MAX_TARGET_LENGTH = 1024, 256
 """CTranslate2's own defaults; models with fewer positions have fewer."""
 MAX_WIDTH = 1 << 14
 SIDES = ("encoder", "decoder")
 ACTIVATIONS = {0: "relu", 1: "gelu_tanh", 2: "silu", 3: "gelu", 4: "gelu_sigmoid"}
-WITHOUT_EFFECT = {
-    *("encoder/embeddings_merge", "embeddings_merge", "decoder/alibi", "decoder/alibi_use_positive_positions"),
-    *("decoder/scale_alibi", "layernorm_embedding", "with_relative_position"),
-    *("alignment_layer", "alignment_heads", "decoder/alignment_layer", "decoder/alignment_heads"),
-}
+WITHOUT_EFFECT = (
+    r"(encoder/)?embeddings_merge|decoder/alibi(_use_positive_positions)?|decoder/scale_alibi|layernorm_embedding|"
+    r"with_relative_position|(decoder/)?alignment_(layer|heads)"
+)
 """Numbers that matter only together with others, or for attention that is returned."""
 UNSUPPORTED = {
     "embeddings_[1-9]": "several features for each source token",
@@ -40,7 +39,7 @@ UNSUPPORTED = {
 """Meaning of some names, which are given as regular expressions."""
 
 
-def model_config(arrays: ModelArrays, epsilon: float | None) -> dict[str, Any]:
+def model_config(arrays: CTranslate2Weights, epsilon: float | None) -> dict[str, Any]:
     """Section ``[model]`` of the recipe, except for ``tied_embeddings``.
 
     ``epsilon`` is added to the variance of a norm; ``None`` is CTranslate2's default.
@@ -90,7 +89,7 @@ def model_config(arrays: ModelArrays, epsilon: float | None) -> dict[str, Any]:
     }
 
 
-def refuse_unsupported(arrays: ModelArrays) -> None:
+def refuse_unsupported(arrays: CTranslate2Weights) -> None:
     """Refuse variations of the Transformer that the family does not have."""
     if arrays.number("decoder/alibi", 0):
         raise ImporterError("The model has positions by ALiBi, which no model family can represent.")
@@ -101,7 +100,7 @@ def refuse_unsupported(arrays: ModelArrays) -> None:
                 raise ImporterError(f"The model has {meaning} (`{name}`), which no model family can represent.")
 
 
-def _of_both(arrays: ModelArrays, name: str, default: int) -> int:
+def _of_both(arrays: CTranslate2Weights, name: str, default: int) -> int:
     """A number that must be the same for the encoder and the decoder."""
     values = {int(arrays.number(f"{side}/{name}", default)) for side in SIDES}
     if len(values) > 1:
@@ -109,14 +108,14 @@ def _of_both(arrays: ModelArrays, name: str, default: int) -> int:
     return values.pop()
 
 
-def _layers(arrays: ModelArrays, side: str) -> int:
+def _layers(arrays: CTranslate2Weights, side: str) -> int:
     count = 0
     while f"{side}/layer_{count}/self_attention/linear_0/weight" in arrays:
         count += 1
     return count
 
 
-def _attention_scale(arrays: ModelArrays, width: int, heads: int, head_width: int) -> str:
+def _attention_scale(arrays: CTranslate2Weights, width: int, heads: int, head_width: int) -> str:
     """Which width's square root divides the scores, everywhere the same."""
     blocks = [name.removesuffix("/linear_0/weight") for name in arrays.matching(r"attention/linear_0/weight$")]
     scales = set()
@@ -129,7 +128,7 @@ def _attention_scale(arrays: ModelArrays, width: int, heads: int, head_width: in
     raise ImporterError(f"The model scales attention by {sorted(scales)}, which no model family can represent.")
 
 
-def _embedding_scale(arrays: ModelArrays, width: int) -> bool | float:
+def _embedding_scale(arrays: CTranslate2Weights, width: int) -> bool | float:
     """Factor of the embeddings; a flag stands for the square root of their width, which is also the default."""
     root, factors = math.sqrt(width), []
     for name in (f"{side}/scale_embeddings" for side in SIDES):
@@ -141,7 +140,7 @@ def _embedding_scale(arrays: ModelArrays, width: int) -> bool | float:
     return True if math.isclose(factors[0], root, rel_tol=1e-6) else factors[0]
 
 
-def _positions(arrays: ModelArrays) -> dict[str, Any]:
+def _positions(arrays: CTranslate2Weights) -> dict[str, Any]:
     """Fields about positions: a table, or T5's biases, which have no limit of their own."""
     tables = [f"{side}/position_encodings/encodings" for side in SIDES]
     lengths = [arrays.shape(name)[0] if name in arrays and arrays.shape(name) else None for name in tables]
@@ -162,11 +161,11 @@ def _positions(arrays: ModelArrays) -> dict[str, Any]:
     return {"positions": "none", "relative_bias": relative, **fields}
 
 
-def _per_layer(arrays: ModelArrays) -> bool:
+def _per_layer(arrays: CTranslate2Weights) -> bool:
     """Whether layers have different biases by distance. Equal ones are aliases, which cost nothing to compare."""
     for side in SIDES:
         names = arrays.matching(rf"^{side}/layer_\d+/self_attention/relative_attention_bias$")
-        tables = [arrays.floats(name, *arrays.shape(name)) for name in names]
+        tables = [arrays.take(name) for name in names]
         if any(table is not tables[0] and not np.array_equal(table, tables[0]) for table in tables):
             return True
     return False

@@ -10,10 +10,11 @@ import msgspec
 from msgspec.structs import replace
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.archive import MAX_TEXT, read_bytes, read_json
+from edgeformer.importers.archive import read_json, read_text
 from edgeformer.importers.ctranslate2.model_file import Array
 from edgeformer.importers.languages import M2M, MARIAN, MBART, NLLB, codes, with_tags
-from edgeformer.importers.tokenizers import TextFiles, TokenizerPair, side_of, start_token, text_format, text_tokenizer
+from edgeformer.importers.tokenizers import TextFiles, TokenizerPair, side_of, start_token, text_format, tokenizer_pair
+from edgeformer.importers.tokenizers.ids import UNUSED
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE
 
 
@@ -32,7 +33,7 @@ def find_files(folder: Path, pieces: tuple[Path, Path] | None = None) -> TextFil
         raise ImporterError(
             f"`{folder}` has no `shared_vocabulary.json`, nor a vocabulary each for the source and the target."
         )
-    return TextFiles((source, target), pieces or _piece_files(folder))
+    return TextFiles((source, target), pieces or _piece_files(folder) or (None, None))
 
 
 def _vocabulary_file(folder: Path, name: str) -> Path | None:
@@ -91,17 +92,11 @@ def read_vocabularies(
         suppress=added[1],
         **around,
     )
-    entries = [[*side, *extra] for side, extra in zip((source, target), added, strict=True)]
-    contents = [
-        text_tokenizer(
-            {token: index for index, token in enumerate(side)},
-            [*special, *text.languages.values()],
-            settings.unk_token,
-            pieces,
-        )
-        for side, (_, pieces) in zip(entries, files.sides(), strict=True)
+    entries = [
+        {token: index for index, token in enumerate((*side, *extra))}
+        for side, extra in zip((source, target), added, strict=True)
     ]
-    return TokenizerPair(contents[0], contents[1], (len(entries[0]), len(entries[1])), text, notes)
+    return tokenizer_pair(files, entries, [*special, *text.languages.values()], text, notes)
 
 
 def read_tokens(file: Path) -> list[str]:
@@ -111,11 +106,8 @@ def read_tokens(file: Path) -> list[str]:
     """
     if file.suffix == ".json":
         return read_json(file, list[str])
-    data = read_bytes(file, MAX_TEXT)
-    try:
-        lines = data.decode("utf-8").removesuffix("\n").split("\n") if data else []
-    except UnicodeDecodeError as error:
-        raise ImporterError(f"Vocabulary `{file}` is damaged: {error}.") from None
+    text = read_text(file)
+    lines = text.removesuffix("\n").split("\n") if text else []
     return [line[:-1] for line in lines] if all(line.endswith("\r") for line in lines) else lines
 
 
@@ -130,7 +122,7 @@ def _sized(tokens: list[str], file: Path, rows: int, unk_token: str) -> list[str
     for index, token in enumerate(tokens):
         first.setdefault(token, index)
     # No text has the name of an entry with a space.
-    return [token if first[token] == index else f"<unused {index}>" for index, token in enumerate(tokens)]
+    return [token if first[token] == index else UNUSED.format(index) for index, token in enumerate(tokens)]
 
 
 def _around_text(

@@ -6,7 +6,7 @@ import hashlib
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 from packaging.version import InvalidVersion, Version
@@ -24,6 +24,7 @@ VOCABULARIES = ({"vocab"}, {"srcvocab", "trgvocab"})
 LICENSE = "MPL-2.0"
 MAX_FILE = 1 << 29
 """Size of a decompressed file, in bytes."""
+T = TypeVar("T")
 
 
 class Attachment(msgspec.Struct, frozen=True):
@@ -34,7 +35,7 @@ class Attachment(msgspec.Struct, frozen=True):
     """SHA-256."""
 
 
-class Record(msgspec.Struct, frozen=True, rename="camel"):
+class FirefoxFile(msgspec.Struct, frozen=True, rename="camel"):
     """A file of a model, as Remote Settings describes it."""
 
     name: str
@@ -47,22 +48,6 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
     decompressed_hash: str | None = None
 
 
-class _Records(msgspec.Struct, frozen=True):
-    data: list[Record]
-
-
-class _Attachments(msgspec.Struct, frozen=True):
-    base_url: str
-
-
-class _Capabilities(msgspec.Struct, frozen=True):
-    attachments: _Attachments
-
-
-class _Root(msgspec.Struct, frozen=True):
-    capabilities: _Capabilities
-
-
 def download_from_firefox(pair: str) -> ModelDownload:
     """Fetch the newest model of a pair of languages.
 
@@ -73,14 +58,14 @@ def download_from_firefox(pair: str) -> ModelDownload:
         DataError: there is no such pair, or a file is damaged or cannot be downloaded.
     """
     server = os.environ.get("EDGEFORMER_FIREFOX_SERVER", SERVER).rstrip("/")
-    records = _decoded(f"{server}{COLLECTION}", _Records).data
+    records = _fetched(f"{server}{COLLECTION}", list[FirefoxFile], "data")
     wanted = plain_pair(pair)
     candidates = [record for record in records if plain_pair(record.source_language + record.target_language) == wanted]
     files = newest(candidates)
     if not files:
         known = sorted({f"{record.source_language}-{record.target_language}" for record in records})
         raise DataError(f"Firefox has no model `{pair}`. It has: {', '.join(known)}.")
-    base = _decoded(f"{server}/", _Root).capabilities.attachments.base_url.rstrip("/")
+    base = _fetched(f"{server}/", str, "capabilities", "attachments", "base_url").rstrip("/")
     first = files[0]
     languages = first.source_language, first.target_language
     name = f"{'-'.join(languages)}-{first.version}-{first.architecture or 'model'}"
@@ -97,12 +82,12 @@ def download_from_firefox(pair: str) -> ModelDownload:
     return ModelDownload(folder, origin, license=LICENSE, languages=languages)
 
 
-def newest(records: list[Record]) -> list[Record]:
+def newest(records: list[FirefoxFile]) -> list[FirefoxFile]:
     """Return the files of the newest version that is complete: model, vocabularies, and a shortlist if there is one.
 
     Of several architectures of one version, the last one by name is taken.
     """
-    versions: dict[tuple[Version, str], dict[str, Record]] = {}
+    versions: dict[tuple[Version, str], dict[str, FirefoxFile]] = {}
     for record in records:
         with suppress(InvalidVersion):
             key = Version(record.version), record.architecture or ""
@@ -120,7 +105,7 @@ def plain_pair(pair: str) -> str:
     return pair.replace("-", "").replace("_", "").lower()
 
 
-def _content(record: Record, data: bytes) -> bytes:
+def _content(record: FirefoxFile, data: bytes) -> bytes:
     """Decompress a download, or raise ``DataError`` if it is damaged."""
     content = data
     is_whole = _sha256(data) == record.attachment.hash
@@ -150,8 +135,12 @@ def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _decoded(url: str, kind: Any) -> Any:
+def _fetched(url: str, kind: type[T], *keys: str) -> T:
+    """Fetch a JSON object, and return what it has under a path of keys."""
     try:
-        return msgspec.json.decode(download(url, ADVICE), type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        value = msgspec.json.decode(download(url, ADVICE))
+        for key in keys:
+            value = value[key]
+        return msgspec.convert(value, kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, LookupError, TypeError) as error:
         raise DataError(f"The answer of {url} is not what Firefox expects: {error}.") from None

@@ -16,8 +16,8 @@ import msgspec
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import MAX_ARRAYS, read_json
 from edgeformer.importers.hugging_face.model_folder import ModelFolder
-from edgeformer.importers.layout import modules, tied_tables
-from edgeformer.importers.model import FloatArray, Weights
+from edgeformer.importers.layout import OUTPUT_BIAS, MappedModule, WeightConverter, tied_tables
+from edgeformer.importers.model import FloatArray
 from edgeformer.importers.registry import advice
 from edgeformer.traceback_summary import describe
 
@@ -39,7 +39,7 @@ SOURCE, TARGET, SHARED, OUTPUT = (
     "shared.weight",
     "lm_head.weight",
 )
-OUTPUT_BIAS = "final_logits_bias"
+BIAS = "final_logits_bias"
 WRAPPERS = re.compile(r"((module|_forward_module|_orig_mod|model)\.)+")
 """Starts of names that say nothing of the network: most checkpoints with an output layer have ``model.``, and training
 in parallel or with ``torch.compile`` adds others."""
@@ -52,8 +52,8 @@ class _Index(msgspec.Struct):
     """File of each weight."""
 
 
-class Checkpoint:
-    """Tensors by name, read when they are taken, as float32, and moved to this project's names.
+class Checkpoint(WeightConverter):
+    """Tensors by name, which are read when they are taken.
 
     Args:
         files: the files they are in.
@@ -65,37 +65,25 @@ class Checkpoint:
         self._tensors = {WRAPPERS.sub("", name): read for name, read in tensors.items()}
         if len(self._tensors) < len(tensors):
             raise ImporterError("The weights have the same names with and without a prefix, such as `model.`.")
-        self._taken: set[str] = set()
-        self.weights: Weights = {}
-        """Those converted so far, under this project's names."""
+        super().__init__(self._tensors)
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._tensors
-
-    def take(self, name: str, shape: tuple[int, ...] | None = None) -> FloatArray:
-        """Return a tensor of floating-point numbers that must have a shape, if one is given."""
-        if name not in self._tensors:
-            raise ImporterError(f"The weights lack `{name}`.")
+    def _read(self, name: str) -> FloatArray:
         try:
             tensor = self._tensors[name]()
         except Exception as error:  # types that torch does not have, among others
             raise ImporterError(f"Weight `{name}` cannot be read: {describe(error)}.") from None
-        if tensor.data_ptr() % tensor.itemsize:
-            tensor = tensor.clone()  # libraries expect alignment
-        self._taken.add(name)
-        if shape is not None and tuple(tensor.shape) != shape:
-            raise ImporterError(f"Weight `{name}` has the shape {tuple(tensor.shape)}, but config.json needs {shape}.")
         if str(tensor.dtype).removeprefix("torch.") not in DTYPES:
             raise ImporterError(f"Weight `{name}` has the type {tensor.dtype}; only {', '.join(DTYPES)} are supported.")
+        if tensor.data_ptr() % tensor.itemsize:
+            tensor = tensor.clone()  # libraries expect alignment
         array: FloatArray = tensor.float().numpy()
         return array
 
-    def layers(self, section: Mapping[str, Any], names: Mapping[str, str]) -> None:
-        """Convert all but the tables; see :func:`~edgeformer.importers.layout.modules`."""
-        for module in modules(section, names):
-            self.weights[f"{module.ours}.weight"] = self.take(f"{module.theirs}.weight", module.shape)
-            if module.has_bias:
-                self.weights[f"{module.ours}.bias"] = self.take(f"{module.theirs}.bias", module.shape[:1])
+    def _weight(self, module: MappedModule, shape: tuple[int, ...]) -> FloatArray:
+        return self.take(f"{module.theirs}.weight", *shape)
+
+    def _bias(self, module: MappedModule, size: int) -> FloatArray:
+        return self.take(f"{module.theirs}.bias", size)
 
     def tables(self, source: tuple[int, int], target: tuple[int, int], *, tied: bool, shared: bool = True) -> str:
         """Convert the embeddings and the output projection, and return ``tied_embeddings`` of the configuration.
@@ -123,25 +111,18 @@ class Checkpoint:
 
     def output_bias(self, rows: int) -> bool:
         """Convert the bias of the output projection; return whether there is one, other than zero."""
-        if OUTPUT_BIAS not in self:
+        if BIAS not in self:
             return False
-        bias = self.take(OUTPUT_BIAS, (1, rows)).reshape(-1)
+        bias = self.take(BIAS, 1, rows).reshape(-1)
         if not bias.any():
             return False
-        self.weights["projection.bias"] = bias
+        self.weights[OUTPUT_BIAS] = bias
         return True
-
-    def refuse_surplus(self, ignored: str) -> None:
-        """Refuse weights that the architecture does not have, unless ``transformers`` ignores them as well."""
-        surplus = [name for name in sorted(self._tensors.keys() - self._taken) if not re.fullmatch(ignored, name)]
-        if surplus:
-            names = ", ".join(f"`{name[:80]}`" for name in surplus[:3])
-            raise ImporterError(f"The architecture has no place for {len(surplus)} of the weights, such as {names}.")
 
     def _table(self, shape: tuple[int, int], *names: str) -> FloatArray:
         """The first of these tables that the checkpoint has."""
         name = next((name for name in names if name in self), names[0])
-        return self.take(name, shape)
+        return self.take(name, *shape)
 
 
 def open_checkpoint(folder: ModelFolder) -> Checkpoint:

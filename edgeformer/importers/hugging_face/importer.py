@@ -9,8 +9,8 @@ from typing import Any
 from edgeformer.errors import ImporterError
 from edgeformer.importers.archive import sha256_of
 from edgeformer.importers.hugging_face.checkpoint import has_weights, open_checkpoint
-from edgeformer.importers.hugging_face.entries import ModelVocabulary
 from edgeformer.importers.hugging_face.families import FAMILIES
+from edgeformer.importers.hugging_face.family import ModelVocabulary
 from edgeformer.importers.hugging_face.generation import SearchSettings, read_search
 from edgeformer.importers.hugging_face.model_folder import ModelFolder, has_config, open_folder
 from edgeformer.importers.hugging_face.settings import shown

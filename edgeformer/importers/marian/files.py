@@ -80,20 +80,20 @@ def find_files(path: Path, is_model: Callable[[Path], bool], suffix: str, overri
         found = vocabularies[0], vocabularies[1]
     else:
         found = _vocabularies(folder)
-    pieces = None
-    if ".spm" not in {file.suffix for file in found}:
-        pieces = overrides.pieces or _sides(folder, "spm")
-        if pieces is None and _sides(folder, "bpe"):
-            raise ImporterError(
-                f"`{folder}` has BPE codes of subword-nmt for text that Moses' scripts split, which are not supported; "
-                "import a later release, with source.spm, or convert this one with `ct2-opus-mt-converter` and run it "
-                "in CTranslate2."
-            )
+    own = [file if file.suffix == ".spm" else None for file in found]
+    pieces = None if any(own) else overrides.pieces or _sides(folder, "spm")
+    if pieces is None and not any(own) and _sides(folder, "bpe"):
+        raise ImporterError(
+            f"`{folder}` has BPE codes of subword-nmt for text that Moses' scripts split, which are not supported; "
+            "import a later release, with source.spm, or convert this one with `ct2-opus-mt-converter` and run it "
+            "in CTranslate2."
+        )
     binaries = sorted(folder.glob("*.bin"))
     for file in binaries:
         refuse_pointer(file)  # which could not be told from what is not a shortlist
     lists = [file for file in binaries if is_shortlist(file)]
-    return MarianFiles(model, TextFiles(found, pieces), lists[0] if len(lists) == 1 else None, settings)
+    text = TextFiles(found, pieces or (own[0], own[1]))
+    return MarianFiles(model, text, lists[0] if len(lists) == 1 else None, settings)
 
 
 def _sides(folder: Path, suffix: str) -> tuple[Path, Path] | None:

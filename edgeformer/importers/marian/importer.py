@@ -59,14 +59,12 @@ def _imported(items: Mapping[str, MarianItem], files: MarianFiles, generation: G
     refuse_unknown(options)
     config = model_config(items, options)
     converted = MarianWeights(items, config)
-    weights = converted.weights
     vocabularies = read_vocabularies(files.text)
-    for side, vocabulary in zip(("source", "target"), vocabularies.sizes, strict=True):
-        rows = len(weights[f"{side}_embedding.tokens.weight"]) if f"{side}_embedding.tokens.weight" in weights else None
-        if rows is not None and rows != vocabulary:
-            raise ImporterError(
-                f"The {side} vocabulary has {vocabulary - 1:,} entries, but the model has {rows - 1:,}."
-            )
+    for side, size in zip(("source", "target"), vocabularies.sizes, strict=True):
+        table = converted.weights.get(f"{side}_embedding.tokens.weight")
+        if table is not None and len(table) != size - 1:  # the start token is added
+            raise ImporterError(f"The {side} vocabulary has {size - 1:,} entries, but the model has {len(table):,}.")
+    converted.add_rows(vocabularies.sizes)
     read_files = [files.model, *files.text.read()]
     shortlist = None
     if files.shortlist is not None:
@@ -75,7 +73,7 @@ def _imported(items: Mapping[str, MarianItem], files: MarianFiles, generation: G
         read_files.append(files.shortlist)
     return ImportedModel(
         model=config,
-        weights=weights,
+        weights=converted.weights,
         quantization=converted.scales,
         source_tokenizer=vocabularies.source,
         target_tokenizer=vocabularies.target,

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 
 from yaml.scanner import Scanner
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.archive import MAX_TEXT, read_bytes, read_json
+from edgeformer.importers.archive import read_text
 from edgeformer.importers.languages import MARIAN, codes, with_tags
 from edgeformer.importers.tokenizers import (
     TextFiles,
     TokenizerPair,
-    sentencepiece_tokenizer,
+    checked_ids,
+    read_ids,
     start_token,
     text_format,
-    text_tokenizer,
+    tokenizer_pair,
 )
 from edgeformer.importers.tokenizers.sentencepiece_model import read_model
 from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE
@@ -31,10 +32,14 @@ def read_vocabularies(files: TextFiles) -> TokenizerPair:
     """Convert the vocabularies, and append the start token to each: Marian's decoder starts from a zero vector."""
     entries = [read_vocabulary(file) for file in files.vocabularies]
     start = start_token({name for ids in entries for name in ids})
-    languages = with_tags(codes(entries[0], MARIAN)) if files.pieces is not None else {}
-    contents = [
-        _tokenizer(file, ids, start, pieces) for ids, (file, pieces) in zip(entries, files.sides(), strict=True)
-    ]
+    for file, ids in zip(files.vocabularies, entries, strict=True):
+        for token in (EOS_TOKEN, UNK_TOKEN):
+            if token not in ids:
+                raise ImporterError(f"Vocabulary `{file}` lacks `{token}`.")
+        ids[start] = max(ids.values()) + 1
+    is_divided = files.pieces[0] not in (None, files.vocabularies[0])  # into pieces that are not all entries
+    tokens = codes(chain(*entries), MARIAN) if is_divided else {}
+    languages = with_tags(codes(entries[0], MARIAN)) if is_divided else {}
     text = text_format(
         pad=EOS_TOKEN,
         bos=start,
@@ -43,19 +48,7 @@ def read_vocabularies(files: TextFiles) -> TokenizerPair:
         source_prefix=(TARGET_LANGUAGE,) if languages else (),
         languages=languages,
     )
-    return TokenizerPair(contents[0], contents[1], (len(entries[0]) + 1, len(entries[1]) + 1), text)
-
-
-def _tokenizer(file: Path, ids: Mapping[str, int], start: str, pieces: Path | None) -> str:
-    """Return a tokenizer's content, with the start token as its last entry."""
-    if file.suffix == ".spm":
-        return sentencepiece_tokenizer(file, special_tokens=(start,))
-    for token in (EOS_TOKEN, UNK_TOKEN):
-        if token not in ids:
-            raise ImporterError(f"Vocabulary `{file}` lacks `{token}`.")
-    ids = {**ids, start: max(ids.values()) + 1}
-    special = (start, EOS_TOKEN, *codes(ids, MARIAN).values())
-    return text_tokenizer(ids, special, UNK_TOKEN, pieces)
+    return tokenizer_pair(files, entries, (start, EOS_TOKEN, *tokens.values()), text)
 
 
 def read_vocabulary(file: Path) -> dict[str, int]:
@@ -66,18 +59,15 @@ def read_vocabulary(file: Path) -> dict[str, int]:
     if file.suffix == ".spm":
         return {name: index for index, name in enumerate(read_model(file).pieces)}
     if file.suffix == ".json":
-        ids = read_json(file, dict[str, int])
-    else:
-        try:
-            lines = read_bytes(file, MAX_TEXT).decode("utf-8").removesuffix("\n").split("\n")
-            if file.suffix == ".txt":
-                return {line: index for index, line in enumerate(lines)}
-            ids = dict(_yaml_entry(line) for line in lines if line.strip())
-        except ValueError as error:
-            raise ImporterError(f"Vocabulary `{file}` is damaged: {error}.") from None
-    if min(ids.values(), default=0) < 0:
-        raise ImporterError(f"Vocabulary `{file}` must give an id to each entry.")
-    return ids
+        return read_ids(file)
+    lines = read_text(file).removesuffix("\n").split("\n")
+    if file.suffix == ".txt":
+        return {line: index for index, line in enumerate(lines)}
+    try:
+        ids = dict(_yaml_entry(line) for line in lines if line.strip())
+    except ValueError as error:
+        raise ImporterError(f"Vocabulary `{file}` is damaged: {error}.") from None
+    return checked_ids(ids, file)
 
 
 def _yaml_entry(line: str) -> tuple[str, int]:

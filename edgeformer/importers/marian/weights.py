@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from edgeformer.errors import ImporterError
-from edgeformer.importers.layout import MappedModule, attention, halves, modules
+from edgeformer.importers.layout import OUTPUT_BIAS, MappedModule, WeightConverter, attention, halves
 from edgeformer.importers.marian.binary import MarianItem, QuantizedMatrix
 from edgeformer.importers.marian.options import MAX_LENGTH
-from edgeformer.importers.model import FloatArray, Weights
+from edgeformer.importers.model import FloatArray
 from edgeformer.quantization import LinearScales
 
-OUTPUT_WEIGHT, OUTPUT_BIAS = "decoder_ff_logit_out_W", "decoder_ff_logit_out_b"
+OUTPUT_WEIGHT, BIAS = "decoder_ff_logit_out_W", "decoder_ff_logit_out_b"
 OUTPUT_ACTIVATION = "none_QuantMultA"
 """Factor of the inputs of the output projection, whose weight has no name of its own there."""
 NAMES = {
@@ -44,7 +44,7 @@ SSRU_NAMES = {
 }
 
 
-class MarianWeights:
+class MarianWeights(WeightConverter):
     """Converts arrays from Marian's names and shapes, ``(in, out)`` and ``(1, out)``.
 
     Args:
@@ -53,34 +53,37 @@ class MarianWeights:
     """
 
     def __init__(self, items: Mapping[str, MarianItem], config: Mapping[str, Any]) -> None:
-        self.weights: Weights = {}
-        """Weights by the names of parameters."""
+        super().__init__(items)
         self.scales: dict[str, LinearScales] = {}
         """Scales of the layers that are quantized in the model."""
         self._items, self._config = items, config
-        for module in modules(config, SSRU_NAMES if config["family"] == "ssru" else NAMES, first=1):
-            self._convert(module)
+        names = SSRU_NAMES if config["family"] == "ssru" else NAMES
+        if config["norm"] == "pre":
+            names = {ours: f"{theirs}_pre" if "_residual." in ours else theirs for ours, theirs in names.items()}
+        self.layers(config, names, first=1)
         self._convert_tables()
         if config["positions"] != "none":
             trained, width = config["positions"] == "learned", config["d_model"]
-            positions = self._array("Wpos") if trained else halves(MAX_LENGTH, width, denominator=width // 2 - 1)
+            positions = self.take("Wpos") if trained else halves(MAX_LENGTH, width, denominator=width // 2 - 1)
             self.weights["source_embedding.positions"] = self.weights["target_embedding.positions"] = positions
 
-    def _convert(self, module: MappedModule) -> None:
-        """Convert a linear layer or a norm."""
-        name, is_norm = module.theirs, len(module.shape) == 1
-        if self._config["norm"] == "pre" and module.ours.endswith("_residual.norm"):
-            name += "_pre"
-        weight = self._array(name)
-        self.weights[f"{module.ours}.weight"] = weight.reshape(-1) if is_norm else weight.T
-        if not is_norm:
-            self._convert_scale(module.ours, name, f"{name}_QuantMultA")
-        if module.has_bias:
-            bias = name.replace("_scale", "_bias") if is_norm else name.replace("_W", "_b")
-            self.weights[f"{module.ours}.bias"] = self._array(bias).reshape(-1)
+    def _read(self, name: str) -> FloatArray:
+        item = self._items[name]
+        return item.values if isinstance(item, QuantizedMatrix) else np.asarray(item, dtype=np.float32)
+
+    def _weight(self, module: MappedModule, shape: tuple[int, ...]) -> FloatArray:
+        if len(shape) == 1:
+            return self.take(module.theirs, 1, *shape).reshape(-1)
+        self._convert_scale(module.ours, module.theirs, f"{module.theirs}_QuantMultA")
+        return self.take(module.theirs, *reversed(shape)).T
+
+    def _bias(self, module: MappedModule, size: int) -> FloatArray:
+        is_norm = len(module.shape) == 1
+        name = module.theirs.replace("_scale", "_bias") if is_norm else module.theirs.replace("_W", "_b")
+        return self.take(name, 1, size).reshape(-1)
 
     def _convert_tables(self) -> None:
-        """Convert the embeddings and the output projection, which get a row of zeros for the start token."""
+        """Convert the embeddings and the output projection."""
         tying = self._config["tied_embeddings"]
         if tying in {"all", "inputs"}:
             embeddings = {"target_embedding.tokens": "Wemb"}
@@ -94,25 +97,18 @@ class MarianWeights:
             name = rows_first if rows_first in self._items else OUTPUT_WEIGHT
             self._convert_table("projection", name, OUTPUT_ACTIVATION)
         if self._config["output_bias"]:
-            self.weights["projection.bias"] = np.append(self._array(OUTPUT_BIAS), np.float32(0))
+            self.weights[OUTPUT_BIAS] = self.take(BIAS).reshape(-1)
 
     def _convert_table(self, ours: str, theirs: str, activation: str) -> None:
-        rows = self._array(theirs)
-        rows = rows.T if theirs == OUTPUT_WEIGHT else rows
-        self.weights[f"{ours}.weight"] = np.concatenate((rows, np.zeros((1, rows.shape[1]), np.float32)))
         self._convert_scale(ours, theirs, activation)
+        rows = self.take(theirs)
+        self.weights[f"{ours}.weight"] = rows.T if theirs == OUTPUT_WEIGHT else rows
 
     def _convert_scale(self, ours: str, weight: str, activation: str) -> None:
         """Convert the factors of a weight and, if they are stated, of the inputs that it is multiplied with."""
-        item = self._items[weight]
+        item = self._items.get(weight)
         if isinstance(item, QuantizedMatrix):
-            factor = float(self._array(activation).item()) if activation in self._items else None
+            factor = float(self.take(activation).item()) if activation in self._items else None
             if factor is not None and not 0 < factor < np.inf:
                 raise ImporterError(f"`{activation}` is {factor}, not a positive number.")
             self.scales[ours] = LinearScales(weight=1 / item.factor, activation=None if factor is None else 1 / factor)
-
-    def _array(self, name: str) -> FloatArray:
-        if name not in self._items:
-            raise ImporterError(f"The model lacks the array `{name}`.")
-        item = self._items[name]
-        return item.values if isinstance(item, QuantizedMatrix) else np.asarray(item, dtype=np.float32)

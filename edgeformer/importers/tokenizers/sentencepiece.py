@@ -10,11 +10,11 @@ import msgspec
 import numpy as np
 
 from edgeformer.errors import ConfigError, ImporterError
+from edgeformer.importers.tokenizers.ids import checked_ids, names_of, padded, unused_names, with_added
 from edgeformer.importers.tokenizers.sentencepiece_model import SentencePieceModel, read_model
 from edgeformer_runtime.bundle.plain_files import shortened
 from edgeformer_runtime.tokenizers.tokenizer_file import Normalization, SentencePieceFile
 
-_MAX_GAPS = 1024
 _FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
 
 
@@ -38,17 +38,19 @@ def sentencepiece_tokenizer(
         unk_token: the unknown token; by default, that of the file.
 
     Raises:
-        ConfigError: the arguments do not fit each other or the file.
-        ImporterError: the file cannot be read, is damaged, or uses what is not supported.
+        ConfigError: the names of special tokens do not fit the vocabulary or the file.
+        ImporterError: the file cannot be read, is damaged, or uses what is not supported; or an id is not one.
     """
     model = file if isinstance(file, SentencePieceModel) else read_model(file)
-    special = dict.fromkeys(special_tokens)
-    ids = {name: index for index, name in enumerate(model.pieces)} if ids is None else ids
-    names, gaps = _names(ids, special)
+    special: dict[str, None] = dict.fromkeys(special_tokens)
+    ids = {name: index for index, name in enumerate(model.pieces)} if ids is None else checked_ids(ids, model.path)
+    names = names_of(padded(with_added(ids, special.items())))
     unk_token = unk_token or model.unk_piece
     if unk_token not in names:
         raise ConfigError(f"The vocabulary lacks the unknown token `{unk_token}`; pass its own name.")
-    proto = _with_control(model.proto, [name for name in (*special, *gaps) if name != unk_token], unk_token, names)
+    proto = _with_control(
+        model.proto, [name for name in (*special, *unused_names(names)) if name != unk_token], unk_token, names
+    )
     try:
         found = _file(proto, names)
         _open(found, {*special, unk_token}, unk_token)
@@ -72,28 +74,6 @@ def fairseq_ids(file: str | Path | SentencePieceModel, after: Sequence[str] = ()
     """
     model = file if isinstance(file, SentencePieceModel) else read_model(file)
     return {token: index for index, token in enumerate([*_FAIRSEQ, *model.text_pieces, *after])}
-
-
-def _names(vocabulary: Mapping[str, int], special: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Return the translation model's entries by id, and those of them that fill gaps.
-
-    Raises:
-        ConfigError: ids are not whole numbers, there twice, or far apart.
-    """
-    ids = dict(vocabulary)
-    if not all(type(index) is int for index in ids.values()):
-        raise ConfigError("The ids of a vocabulary must be whole numbers.")
-    for token in special:
-        ids.setdefault(token, max(ids.values(), default=-1) + 1)
-    names = {index: name for name, index in ids.items()}
-    if len(names) < len(ids) or any(index < 0 for index in names):
-        raise ConfigError("The ids of a vocabulary must be different, and at least 0.")
-    size = max(names, default=-1) + 1
-    if size > len(names) + _MAX_GAPS:
-        raise ConfigError(f"A vocabulary of {len(names):,} entries has the id {size - 1:,}; check its ids.")
-    gaps = {index: f"<unused {index}>" for index in range(size) if index not in names}
-    names |= gaps
-    return [names[index] for index in range(size)], list(gaps.values())
 
 
 def _with_control(proto: Any, control: Collection[str], unk_token: str, names: Sequence[str]) -> Any:

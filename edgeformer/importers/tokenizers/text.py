@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -26,17 +26,12 @@ class TextFiles:
 
     vocabularies: tuple[Path, Path]
     """Source and target vocabulary."""
-    pieces: tuple[Path, Path] | None = None
-    """SentencePiece models whose pieces the vocabularies give ids to; ``None`` if the vocabularies are SentencePiece
-    models themselves, or text is split at spaces."""
-
-    def sides(self) -> Iterator[tuple[Path, Path | None]]:
-        """Vocabulary and pieces of the source, and of the target."""
-        return zip(self.vocabularies, self.pieces or (None, None), strict=True)
+    pieces: tuple[Path | None, Path | None] = (None, None)
+    """SentencePiece models whose pieces the vocabularies give ids to; ``None`` if text is split at spaces."""
 
     def read(self) -> list[Path]:
         """All files."""
-        return [*self.vocabularies, *(self.pieces or ())]
+        return [*self.vocabularies, *filter(None, self.pieces)]
 
 
 @dataclass(frozen=True)
@@ -64,6 +59,30 @@ def text_format(**fields: Any) -> TextFormat:
         return msgspec.convert(fields, TextFormat)
     except msgspec.ValidationError as error:
         raise ImporterError(f"A special token or a language has a name that is not supported: {error}.") from None
+
+
+def tokenizer_pair(
+    files: TextFiles,
+    vocabularies: Sequence[Mapping[str, int]],
+    special_tokens: Iterable[str],
+    text: TextFormat,
+    notes: tuple[str, ...] = (),
+) -> TokenizerPair:
+    """Make the tokenizers of both sides.
+
+    Args:
+        files: says which SentencePiece models divide text.
+        vocabularies: of the source and of the target, without gaps.
+        special_tokens: entries of either that no text is encoded to.
+        text: names the unknown token.
+        notes: assumptions about the text, as sentences.
+    """
+    special = list(special_tokens)
+    source, target = (
+        text_tokenizer(ids, [name for name in special if name in ids], text.unk, pieces)
+        for ids, pieces in zip(vocabularies, files.pieces, strict=True)
+    )
+    return TokenizerPair(source, target, (len(vocabularies[0]), len(vocabularies[1])), text, notes)
 
 
 def side_of(file: Path) -> int | None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from edgeformer.errors import ImporterError
 from edgeformer.importers.hugging_face.byte_level import byte_level_side
 from edgeformer.importers.hugging_face.checkpoint import Rows
-from edgeformer.importers.hugging_face.entries import BOS, EOS, PAD, UNK, ModelVocabulary
 from edgeformer.importers.hugging_face.families.bart_network import BartNetwork
-from edgeformer.importers.hugging_face.family import ModelFamily
+from edgeformer.importers.hugging_face.family import BOS, EOS, PAD, UNK, ModelFamily, ModelVocabulary
 from edgeformer.importers.hugging_face.model_folder import ModelFolder
 
 

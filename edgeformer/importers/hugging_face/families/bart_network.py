@@ -136,9 +136,9 @@ class BartNetwork:
         for ours, theirs in (("source", "encoder"), ("target", "decoder")):
             name = f"{theirs}.embed_positions.weight"
             if self.positions == "learned":
-                table = checkpoint.take(name, (stated + OFFSET, width))[OFFSET:]
+                table = checkpoint.take(name, stated + OFFSET, width)[OFFSET:]
             elif name in checkpoint and self.positions == "marian":  # checkpoints before version 5 have it
-                table = checkpoint.take(name, (stated, width))
+                table = checkpoint.take(name, stated, width)
             else:
                 length = min(stated, MAX_POSITIONS)
                 table = _sinusoids(length, width, self.positions, config.get("pad_token_id"))

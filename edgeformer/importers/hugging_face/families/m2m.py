@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from edgeformer.importers.hugging_face.checkpoint import Rows
-from edgeformer.importers.hugging_face.entries import EOS, UNK, ModelVocabulary, multilingual_side, read_ids
 from edgeformer.importers.hugging_face.families.bart_network import BartNetwork
-from edgeformer.importers.hugging_face.family import ModelFamily
+from edgeformer.importers.hugging_face.family import EOS, UNK, ModelFamily, ModelVocabulary, multilingual_side
 from edgeformer.importers.hugging_face.model_folder import ModelFolder
 from edgeformer.importers.languages import M2M, NLLB, with_tags
-from edgeformer.importers.tokenizers import fairseq_ids
+from edgeformer.importers.tokenizers import fairseq_ids, read_ids
 from edgeformer_runtime.bundle.text_format import SOURCE_LANGUAGE, TARGET_LANGUAGE
 
 

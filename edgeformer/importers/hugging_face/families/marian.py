@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from edgeformer.importers.hugging_face.checkpoint import Rows
-from edgeformer.importers.hugging_face.entries import EOS, PAD, UNK, ModelVocabulary, read_ids, sentencepiece_side
 from edgeformer.importers.hugging_face.families.bart_network import BartNetwork
-from edgeformer.importers.hugging_face.family import ModelFamily
+from edgeformer.importers.hugging_face.family import EOS, PAD, UNK, ModelFamily, ModelVocabulary, sentencepiece_side
 from edgeformer.importers.hugging_face.model_folder import ModelFolder
 from edgeformer.importers.languages import MARIAN as TOKENS
 from edgeformer.importers.languages import codes, single_tag, with_tags
+from edgeformer.importers.tokenizers import read_ids
 from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE
 
 

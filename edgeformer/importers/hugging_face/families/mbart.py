@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from edgeformer.errors import ImporterError
 from edgeformer.importers.hugging_face.checkpoint import Rows
-from edgeformer.importers.hugging_face.entries import EOS, UNK, ModelVocabulary, multilingual_side
 from edgeformer.importers.hugging_face.families.bart_network import BartNetwork
-from edgeformer.importers.hugging_face.family import ModelFamily
+from edgeformer.importers.hugging_face.family import EOS, UNK, ModelFamily, ModelVocabulary, multilingual_side
 from edgeformer.importers.hugging_face.model_folder import ModelFolder
 from edgeformer.importers.languages import MBART as TOKENS
 from edgeformer.importers.languages import single_tag, with_tags

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from edgeformer.importers.hugging_face.checkpoint import Rows
-from edgeformer.importers.hugging_face.entries import EOS, PAD, ModelVocabulary, sentencepiece_side
 from edgeformer.importers.hugging_face.families.bart_network import BartNetwork
-from edgeformer.importers.hugging_face.family import ModelFamily
+from edgeformer.importers.hugging_face.family import EOS, PAD, ModelFamily, ModelVocabulary, sentencepiece_side
 from edgeformer.importers.hugging_face.model_folder import ModelFolder
 
 SPECIAL = (PAD, EOS, "<mask_1>", "<mask_2>", *(f"<unk_{index}>" for index in range(2, 103)))

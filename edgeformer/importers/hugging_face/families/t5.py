@@ -10,20 +10,12 @@ import msgspec
 from edgeformer.errors import ImporterError
 from edgeformer.importers.hugging_face.byte_level import BYT5_SPECIAL, byt5_side
 from edgeformer.importers.hugging_face.checkpoint import MAX_LENGTH, Checkpoint, Rows
-from edgeformer.importers.hugging_face.entries import (
-    EOS,
-    PAD,
-    ModelVocabulary,
-    names_of,
-    padded,
-    sentencepiece_side,
-    with_added,
-)
-from edgeformer.importers.hugging_face.family import ModelFamily
+from edgeformer.importers.hugging_face.family import EOS, PAD, ModelFamily, ModelVocabulary, sentencepiece_side
 from edgeformer.importers.hugging_face.model_folder import ModelFolder
 from edgeformer.importers.hugging_face.settings import Share, Size, activation, checked, require, shown
 from edgeformer.importers.languages import MADLAD, codes, with_tags
 from edgeformer.importers.layout import attention
+from edgeformer.importers.tokenizers import names_of, padded, with_added
 from edgeformer.importers.tokenizers.sentencepiece_model import SentencePieceModel
 from edgeformer_runtime.bundle.text_format import TARGET_LANGUAGE
 

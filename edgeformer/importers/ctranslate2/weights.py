@@ -1,4 +1,4 @@
-"""Arrays of a model, by name: dequantized, of a checked shape, and each used."""
+"""Arrays of a model, by name, dequantized."""
 
 from __future__ import annotations
 
@@ -11,23 +11,21 @@ import numpy as np
 from edgeformer.errors import ImporterError
 from edgeformer.importers.ctranslate2.model_file import Array
 from edgeformer.importers.ctranslate2.vocabularies import scalar
+from edgeformer.importers.layout import MappedModule, WeightConverter
 from edgeformer.importers.model import FloatArray
 
 OLD_INT16_SCALE = 1000.0
 """Scale of 16-bit integers in files that state none."""
 
 
-class ModelArrays:
-    """Gives the arrays of a model by CTranslate2's current names, and remembers which were asked for."""
+class CTranslate2Weights(WeightConverter):
+    """The arrays of a model by CTranslate2's current names."""
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
+        super().__init__(arrays)
         self._arrays = arrays
-        self._asked: set[str] = set()
         self._floats: dict[int, FloatArray] = {}
         """Dequantized arrays by the identity of the stored ones, so that aliases share them."""
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._arrays
 
     def matching(self, pattern: str) -> list[str]:
         """Names that have a match of a regular expression, sorted."""
@@ -35,7 +33,7 @@ class ModelArrays:
 
     def number(self, name: str, default: Any) -> Any:
         """Return a number that the model states, or the default."""
-        self._asked.add(name)
+        self._taken.add(name)
         return scalar(self._arrays, name, default)
 
     def is_float(self, name: str) -> bool:
@@ -53,26 +51,24 @@ class ModelArrays:
             raise ImporterError(f"The array `{name}` has the shape {shape}, but must be a matrix.")
         return shape[0], shape[1]
 
-    def floats(self, name: str, *shape: int) -> FloatArray:
-        """Return an array in single precision.
-
-        Integers are divided by their scale, the quotient of 127 and the greatest absolute value of a row. Quantizing
-        the result to 8 bits by rows gives the same integers.
-
-        Raises:
-            ImporterError: the model lacks it, or its shape or that of its scale is another one.
-        """
-        array = self._stored(name)
-        if array.shape != shape:
-            raise ImporterError(f"The array `{name}` has the shape {array.shape} instead of {shape}.")
-        self._asked |= {name, f"{name}_scale"}
+    def _read(self, name: str) -> FloatArray:
+        array = self._arrays[name]
+        self._taken.add(f"{name}_scale")
         if id(array) not in self._floats:
             self._floats[id(array)] = self._dequantized(name, array)
         return self._floats[id(array)]
 
-    def unused(self) -> list[str]:
-        """Names of the arrays that nothing has asked for, sorted."""
-        return sorted(self._arrays.keys() - self._asked)
+    def _weight(self, module: MappedModule, shape: tuple[int, ...]) -> FloatArray:
+        weight = self.take(module.theirs, *shape)
+        if len(shape) == 1 and self.number(module.theirs.replace("gamma", "layer_norm_use_residual"), 0):
+            return weight + 1  # as in Gemma, the stored factor is the difference from one
+        return weight
+
+    def _bias(self, module: MappedModule, size: int) -> FloatArray:
+        name = module.theirs.replace("/gamma", "/beta").replace("/weight", "/bias")
+        # A linear layer may have no bias although others have.
+        is_absent = len(module.shape) > 1 and name not in self
+        return np.zeros(size, np.float32) if is_absent else self.take(name, size)
 
     def _stored(self, name: str) -> Array:
         if name not in self._arrays:
@@ -80,6 +76,9 @@ class ModelArrays:
         return self._arrays[name]
 
     def _dequantized(self, name: str, array: Array) -> FloatArray:
+        """Divide integers by their scale, the quotient of 127 and the greatest absolute value of a row. Quantizing the
+        result to 8 bits by rows gives the same integers.
+        """
         if array.dtype == np.float32:
             return array
         if array.dtype not in (np.int8, np.int16):
