@@ -2,9 +2,8 @@
 # make test      lint, types and the fast tests
 # make test-all  lint, types and every test
 # make lint      lint and types alone
-# make bench     presets with random weights against CTranslate2, torch and Optimum; options in BENCH_ARGS
+# make bench     presets with random weights against CTranslate2 and torch; options in BENCH_ARGS
 # make gpu       tests, training, parity and decoding speed on a GPU, in five minutes; a smaller version without one; options in GPU_ARGS
-# make optimum   an environment of its own for Optimum, which make bench then measures too
 # make attack    damaged bundles and models, hostile texts, requests and clients: 10,000 of each, or CASES; hours
 # make kernels-wheels   wheels of the kernels for Linux, macOS and Windows, in dist/
 # make web       the npm package for browsers and Node: builds and tests it; needs Node
@@ -22,12 +21,11 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 GPU_ARGS ?=
 CASES ?= 10000
-OPTIMUM ?= runs/optimum
 HELD_OUT := --source $(DEMO)/data/test.en --reference $(DEMO)/data/test.fr --beam 1 --threads 1
 WEB := runtime/edgeformer-web
 ONNXRUNTIME_WEB := onnxruntime-web@1.30.0
 
-.PHONY: demo test test-all test-slow pytest lint types bench gpu optimum attack kernels-wheels web web-package docs demo-page clean
+.PHONY: demo test test-all test-slow pytest lint types bench gpu attack kernels-wheels web web-package docs demo-page clean
 
 demo: $(READY) $(KERNELS)
 	@test ! -e $(DEMO) || test -e $(DEMO)/.demo || { echo "$(DEMO) was not made by the demo; choose another DEMO"; exit 1; }
@@ -71,7 +69,7 @@ types: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY) $(KERNELS)
-	$(BIN)/python -m edgeformer_bench.presets $(if $(wildcard $(OPTIMUM)/.ready),--optimum-python $(OPTIMUM)/bin/python) $(BENCH_ARGS)
+	$(BIN)/python -m edgeformer_bench.presets $(BENCH_ARGS)
 
 gpu: $(READY)
 	$(BIN)/python -m edgeformer_bench.gpu $(GPU_ARGS)
@@ -87,8 +85,6 @@ web: web-package
 
 web-package: $(READY)
 	cd $(WEB) && npm ci --ignore-scripts --no-audit && PYTHON=$(abspath $(BIN)/python) npm run wasm && npm run build
-
-optimum: $(OPTIMUM)/.ready
 
 attack: $(READY) $(KERNELS)
 	CASES=$(CASES) $(BIN)/python -m pytest --slow -o timeout=20000 tests/robustness tests/importers/test_damaged_models.py $(PYTEST_ARGS)
@@ -119,9 +115,4 @@ $(KERNELS): $(READY) $(wildcard runtime/edgeformer-kernels/src/* runtime/edgefor
 
 $(VENV)/.docs: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
-	@touch $@
-
-$(OPTIMUM)/.ready: pyproject.toml
-	$(PYTHON) -m venv $(OPTIMUM)
-	$(OPTIMUM)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[optimum]'
 	@touch $@

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgeformer_bench.commands import peer_pythons
 from edgeformer_bench.peers.base import BERGAMOT, ON_CPU, ONNXRUNTIME, PEERS
 from edgeformer_runtime.cli import options
 
@@ -55,7 +54,6 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Compare the time from text to text; by default, texts are tokenized beforehand.",
 )
-@peer_pythons
 @click.option(
     "--json",
     "json_file",
@@ -70,7 +68,6 @@ def bench(
     peers: tuple[str, ...],
     run: Path | None,
     text_to_text: bool,
-    pythons: dict[str, str],
     json_file: Path | None,
     **measurement: Any,
 ) -> None:
@@ -104,7 +101,7 @@ def bench(
     with nullcontext() if only_json or json_file is None else atomic_text(json_file) as stream:
         with stages(names, quiet=only_json) as progress:
             if peers or len(bundles) > 1:
-                against = PeerSelection(peers=peers, run=run, pythons=pythons)
+                against = PeerSelection(peers=peers, run=run)
                 sentences = encoded(bundles[0], texts, text_to_text=text_to_text)
                 result = compare(bundles, sentences, how, against, progress=progress)
             else:

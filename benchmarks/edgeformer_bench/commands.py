@@ -1,4 +1,4 @@
-"""Shared parts of this package's commands: errors, the command line for reports, and options."""
+"""Shared parts of this package's commands: errors, and the command line for reports."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 
 import click
 
-from edgeformer_bench.peers.base import ENGINES
-from edgeformer_runtime.cli import options
 from edgeformer_runtime.errors import EdgeformerError
 
 
@@ -27,19 +25,3 @@ class Command(click.Command):
 def command_line() -> str:
     """Return the running command as a user would type it."""
     return f"{click.get_current_context().command_path} {shlex.join(sys.argv[1:])}".rstrip()
-
-
-peer_pythons = options.group(
-    "pythons",
-    **{
-        peer: click.option(
-            f"--{peer}-python",
-            default="",
-            envvar=f"EDGEFORMER_{peer.upper()}_PYTHON",
-            help=f"Python interpreter of an environment with {engine.own_environment}. Default: this one.",
-        )
-        for peer, engine in ENGINES.items()
-        if engine.own_environment
-    },
-)
-"""Passes the argument ``pythons``, a dictionary of interpreters by peer."""

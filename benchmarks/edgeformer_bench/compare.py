@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -42,8 +42,6 @@ class PeerSelection:
     run: Path | None = None
     """The run that the bundles were exported from, whose weights peers use; for ``bergamot``, the model that the first
     bundle was imported from."""
-    pythons: Mapping[str, str] = field(default_factory=dict)
-    """Python interpreters of peers that have an environment of their own; empty for the current one."""
     work: Path | None = None
     """Folder for models in the peers' formats; existing ones are reused. ``None`` for a temporary one."""
 
@@ -223,7 +221,6 @@ def _peers(
         device=options.device,
         forms_batches=text_to_text and options.batch_size > 1,
         shortlist=bundle_shortlist(bundle) if lists else None,
-        pythons=against.pythons,
     )
     contenders, errors = list[Contender](), dict[str, PeerError]()
     names = [name for name in against.peers if name != ONNXRUNTIME]

@@ -22,7 +22,7 @@ from edgeformer.model.base import EncoderDecoder
 from edgeformer.run.folder import Run
 from edgeformer.run.info import RunInfo
 from edgeformer.run.weights import save_weights
-from edgeformer_bench.commands import Command, command_line, peer_pythons
+from edgeformer_bench.commands import Command, command_line
 from edgeformer_bench.compare import Comparison, PeerSelection, compare
 from edgeformer_bench.latency import BenchmarkOptions
 from edgeformer_bench.peers.base import ONNXRUNTIME, PEERS
@@ -120,7 +120,7 @@ def _several(name: str, kind: click.ParamType[Any], default: Sequence[Any], text
 @click.command(cls=Command)
 @_several("preset", click.Choice(PRESETS), PRESETS[1:], "Size of the model")
 @_several("precision", click.Choice(ON_CPU), ON_CPU, "Precision of our bundles")
-@_several("against", click.Choice((ONNXRUNTIME, *PEERS)), ("ctranslate2", "torch", "optimum"), "Engine to compare with")
+@_several("against", click.Choice((ONNXRUNTIME, *PEERS)), ("ctranslate2", "torch"), "Engine to compare with")
 @_several("workload", click.Choice(list(WORKLOADS)), list(WORKLOADS), "Batch size x beam size")
 @_several("length", click.IntRange(2, MAX_SOURCE_LENGTH), [20], "Source tokens")
 @_several("threads", click.IntRange(1), [1], "CPU threads per operator")
@@ -134,14 +134,12 @@ def _several(name: str, kind: click.ParamType[Any], default: Sequence[Any], text
     show_default=True,
     help="File for all results, saved after each table.",
 )
-@peer_pythons
 def main(
     preset: Sequence[str],
     precision: Sequence[Any],
     against: Sequence[str],
     vocab_size: int,
     out: Path,
-    pythons: dict[str, str],
     **choices: Any,
 ) -> None:
     """Compare presets with other engines that have the same weights, as `edgeformer bench` compares trained models.
@@ -159,7 +157,7 @@ def main(
             bundles = [
                 export_run(run, work / f"{name} {each}", precision=each, force=True).bundle for each in precision
             ]
-            peers = PeerSelection(peers=against, run=run.path, pythons=pythons, work=work)
+            peers = PeerSelection(peers=against, run=run.path, work=work)
             for result in _comparisons(bundles, peers, run.source_tokenizer.vocab_size, **choices):
                 results.append(result)
                 report = {"command": command_line(), "vocab_size": vocab_size, "comparisons": results}

@@ -84,28 +84,6 @@ def test_errors(small_bundle: Path, tmp_path: Path) -> None:
     assert f"Folder `{folder}` does not exist" in error("bench", small_bundle, "--json", folder / "x.json")
 
 
-@pytest.mark.slow
-def test_bundles_are_compared_with_torch(small_bundle: Path, small_bundle_int8: Path, taught_run: Run) -> None:
-    bundles = (small_bundle, small_bundle_int8)
-    result = measured(*bundles, "--against", "torch", "--checkpoint", taught_run.path, "--beam", "1", "--batch", "2")
-    sentences = len({case.text for case in read_golden(open_bundle(small_bundle)).cases})
-    assert (result["sentences"], result["beam_size"], result["batch_size"], result["rounds"]) == (sentences, 1, 2, 1)
-    fp32, int8, torch = result["systems"]
-    assert [system["system"] for system in (fp32, int8, torch)] == [
-        *map(str, bundles),
-        "torch eager",
-    ]  # of one folder name
-    assert result["reference"] == "torch eager"
-    assert (fp32["identical"], torch["identical"]) == (sentences, sentences)
-    assert torch["speed"] == {"median": 1, "interval": None}
-    for system in (fp32, int8):
-        assert system["version"] in {f"onnxruntime {onnxruntime.__version__}", "kernels"}
-        assert system["timing"]["calls"] >= -(-sentences // 2)  # short ones are repeated
-        interval = system["speed"]["interval"]
-        assert 0 < interval["low"] <= system["speed"]["median"] <= interval["high"]
-        assert system["sentences_per_second"] > 0
-
-
 def test_bundles_on_the_kernels_are_compared_with_onnxruntime(small_bundle: Path) -> None:
     pytest.importorskip("edgeformer_kernels", reason="the kernels are not built")
     result = measured(COMMITTED / "int8", "--against", "onnxruntime", "--beam", "1")
@@ -117,12 +95,7 @@ def test_bundles_on_the_kernels_are_compared_with_onnxruntime(small_bundle: Path
         assert "no bundle runs on them" in error("bench", bundle, "--against", "onnxruntime", *options)
 
 
-def test_comparisons_use_the_given_engine(small_bundle: Path, small_bundle_int8: Path) -> None:
-    pytest.importorskip("edgeformer_kernels", reason="the kernels are not built")
-    result = measured(small_bundle_int8, small_bundle, "--beam", "1", "--engine", "onnxruntime")
-    assert result["systems"][0]["version"] == f"onnxruntime {onnxruntime.__version__}"
-
-
+@pytest.mark.slow
 def test_bundles_are_compared_with_ctranslate2(small_bundle: Path, taught_run: Run, tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
     report = tmp_path / "report.json"
@@ -149,8 +122,8 @@ def test_errors_of_comparisons(small_bundle: Path, small_bundle_int8: Path, taug
     checkpoint = ("--checkpoint", taught_run.path)
     assert "give the run that the bundle was exported from with --checkpoint" in error("bench", small_bundle, *against)
     assert "--checkpoint needs --against" in error("bench", small_bundle, *checkpoint, code=2)
-    optimum = ("--against", "optimum", "--device", "cuda")
-    assert "compared on the CPU only" in error("bench", small_bundle, *checkpoint, *optimum, code=2)
+    bergamot = ("--against", "bergamot", "--device", "cuda")
+    assert "compared on the CPU only" in error("bench", small_bundle, *checkpoint, *bergamot, code=2)
     assert "--text-to-text needs --against" in error("bench", small_bundle, "--text-to-text", code=2)
     assert "must be one of cpu, cuda" in error("bench", small_bundle, small_bundle_int8, "--device", "npu")
     assert "is not one of" in error("bench", small_bundle, "--against", "moses", code=2)

@@ -20,7 +20,7 @@ import ctranslate2
 import numpy as np
 
 from edgeformer.quality.translators import run_translator
-from edgeformer_bench.peers.converted import token_names
+from edgeformer_bench.peers.ctranslate2 import token_names
 from edgeformer_bench.peers.ctranslate2_model import convert_run
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.tokenizers import BOS_TOKEN, PAD_TOKEN
@@ -84,6 +84,7 @@ def oracle(store: Store, one_thread: None, tmp_path_factory: pytest.TempPathFact
     return Oracle(run_translator(run, run.load_model()), theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_target_prefix(oracle: Oracle, beam_size: int) -> None:
     beams: dict[str, Any] = {"beam_size": beam_size}
@@ -96,6 +97,7 @@ def test_target_prefix(oracle: Oracle, beam_size: int) -> None:
         assert [output[0][0] for output in forced] != [output[0][0] for output in free]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_tokens_that_are_not_generated(oracle: Oracle, beam_size: int) -> None:
     beams: dict[str, Any] = {"beam_size": beam_size}
@@ -127,6 +129,7 @@ def test_scores_of_given_translations(oracle: Oracle) -> None:
         assert score.ids == (*score.ids[:-1], oracle.ours.session.special.eos)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_penalties_and_patience(oracle: Oracle, beam_size: int) -> None:
     beams: dict[str, Any] = {"beam_size": beam_size}
@@ -138,6 +141,7 @@ def test_penalties_and_patience(oracle: Oracle, beam_size: int) -> None:
         oracle.compare({**beams, **changes}, {**beams, **changes})
 
 
+@pytest.mark.slow
 def test_alternatives_in_greedy_search(oracle: Oracle) -> None:
     """The tokens are the same; our score is that of the whole output, and CTranslate2's a sum of two scores."""
     best = [list(output[0][0]) for output in oracle.expected(beam_size=1)]

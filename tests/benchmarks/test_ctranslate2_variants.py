@@ -21,8 +21,7 @@ from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import run_translator
 from edgeformer.run.folder import Run
 from edgeformer_bench.peers.base import PeerError
-from edgeformer_bench.peers.converted import side_names
-from edgeformer_bench.peers.ctranslate2 import CTranslate2Peer
+from edgeformer_bench.peers.ctranslate2 import CTranslate2Peer, side_names
 from edgeformer_bench.peers.ctranslate2_model import convert_run
 from edgeformer_bench.peers.own_loop import LoopPeer
 from tests import factory
@@ -82,26 +81,29 @@ def compare_log_probabilities(run: Run, folder: Path, sources: list[list[int]]) 
         np.testing.assert_allclose(found.numpy(), score.log_probs, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("variant", ["bart", "t5", "t5_per_layer", "output_bias"])
+@pytest.mark.parametrize(
+    "variant", ["bart", *(pytest.param(name, marks=pytest.mark.slow) for name in ("t5", "t5_per_layer", "output_bias"))]
+)
 def test_variants(variant: str, store: Store, tmp_path: Path) -> None:
     compare(store.run(variant), tmp_path / "model", TEXTS, length=LENGTH, beams=(1, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_options_of_the_configuration(name: str, tmp_path: Path) -> None:
     run = factory.small_run(tmp_path / "run", model=CHANGES[name])
     compare(run, tmp_path / "model", TEXTS, length=LENGTH)
 
 
+@pytest.mark.slow
 def test_two_vocabularies(tmp_path: Path) -> None:
     run = factory.small_run(tmp_path / "run", model={"tied_embeddings": "decoder"}, shared=False)
     assert run.source_tokenizer.vocabulary_sha256 != run.target_tokenizer.vocabulary_sha256
     compare(run, tmp_path / "model", TEXTS, length=LENGTH)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in {"m2m", "t5"} else pytest.mark.slow) for name in MODELS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
 def test_imported_models(name: str, tmp_path: Path) -> None:
     """With other names and places of special tokens, other tokens around texts, and other starts of the decoder."""
     found = read_model(MODELS[name](tmp_path / "original"), "ctranslate2", **LANGUAGES)
@@ -110,6 +112,7 @@ def test_imported_models(name: str, tmp_path: Path) -> None:
     compare(run, tmp_path / "model", texts, length=None)
 
 
+@pytest.mark.slow
 def test_a_model_of_marian(tmp_path: Path) -> None:
     pytest.importorskip("sentencepiece", reason="the extra `import` is not installed")
     found = read_model(MARIAN / "self-attention", None, source_language="en", target_language="fr")
@@ -119,18 +122,21 @@ def test_a_model_of_marian(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "message"),
+    ("variant", "model", "message"),
     [
-        ({"relative_bias": {"buckets": 8, "max_distance": 20}}, '`positions` = "none"'),
-        ({"d_k": 6, "d_v": 6}, "`d_k` and `d_v`"),
-        ({"share_head_projection": True}, "`share_head_projection`"),
-        ({"encoder_attention_only": True}, "`encoder_attention_only`"),
+        ("ssru", {}, "it supports `transformer` only"),
+        ("lstm", {}, "no model like LSTM"),
+        ("post_norm", {"relative_bias": {"buckets": 8, "max_distance": 20}}, '`positions` = "none"'),
+        ("post_norm", {"d_k": 6, "d_v": 6}, "`d_k` and `d_v`"),
+        ("post_norm", {"share_head_projection": True}, "`share_head_projection`"),
+        ("post_norm", {"encoder_attention_only": True}, "`encoder_attention_only`"),
     ],
 )
-def test_options_that_ctranslate2_lacks_are_named(model: dict[str, Any], message: str, tmp_path: Path) -> None:
-    run = factory.small_run(tmp_path / "run", model=model)
+def test_what_ctranslate2_lacks_is_named(variant: str, model: dict[str, Any], message: str, tmp_path: Path) -> None:
+    run = factory.small_run(tmp_path / "run", variant, model=model)
     with pytest.raises(PeerError, match=message):
         convert_run(run, tmp_path / "model", "float32")
+    assert not (tmp_path / "model").exists()
 
 
 def test_lengths_without_the_end_token_are_refused(tmp_path: Path) -> None:

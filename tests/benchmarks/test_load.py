@@ -68,6 +68,7 @@ def test_requests_without_an_answer_are_counted() -> None:
     assert asyncio.run(outcomes(refused[:-1])) == {"no answer (IncompleteReadError)": 1, **lost}
 
 
+@pytest.mark.slow
 def test_a_bundle_that_cannot_be_served_is_an_error(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, [str(tmp_path / "missing")])
     assert result.exit_code == 1

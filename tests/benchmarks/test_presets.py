@@ -15,6 +15,7 @@ from edgeformer.run.folder import Run
 from edgeformer_bench import presets
 from edgeformer_bench.compare import PeerSelection, compare
 from edgeformer_bench.latency import BenchmarkOptions
+from edgeformer_bench.peers import systems
 from edgeformer_bench.peers.base import PeerError
 from edgeformer_runtime.tokenizers import Tokenizer
 
@@ -23,15 +24,19 @@ def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(presets.main, [str(argument) for argument in arguments])
 
 
+def fails(*_: object) -> None:
+    raise PeerError("It has no such layer.")
+
+
 @pytest.mark.slow
 def test_presets_are_compared_on_every_workload(
     taught_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(presets, "random_run", lambda path, preset, vocab_size: taught_run)
+    monkeypatch.setattr(systems, "convert", fails)
     sizes = ("--preset", "tiny", "--workload", "1x1", "--workload", "32x4", "--length", "4", "--length", "6")
-    ours = ("--precision", "fp32", "--precision", "int8", "--against", "torch", "--against", "optimum")
-    optimum = ("--optimum-python", "no-python")
-    result = run("--json", tmp_path / "x.json", *sizes, *ours, *optimum, "--rounds", "1", "--vocab-size", "1000")
+    ours = ("--precision", "fp32", "--precision", "int8", "--against", "torch", "--against", "ctranslate2")
+    result = run("--json", tmp_path / "x.json", *sizes, *ours, "--rounds", "1", "--vocab-size", "1000")
     assert result.exit_code == 0, (result.output, result.exception)
     report = json.loads((tmp_path / "x.json").read_text(encoding="utf-8"))
     assert [
@@ -49,18 +54,21 @@ def test_presets_are_compared_on_every_workload(
         assert torch["identical"] == fp32["identical"] == entry["sentences"]
         assert int8["bytes"] < fp32["bytes"]
         assert int8["start_seconds"] > 0
-        assert missing["error"] == "`no-python` cannot be started: No such file or directory."
+        assert missing["error"] == "It has no such layer."
     assert "8 sentences, 4 → 6 tokens, greedy, batch 1, cpu, 1 thread" in " ".join(result.stdout.split())
-    assert "optimum was not measured: `no-python` cannot be started" in result.stdout
+    assert "ctranslate2 was not measured: It has no such layer." in result.stdout
 
 
 def test_more_threads_than_processors_are_refused() -> None:
     assert "must not exceed that" in run("--threads", "9999").stderr
 
 
-def test_a_comparison_without_any_peer_is_an_error(small_bundle: Path, taught_run: Run) -> None:
-    against = PeerSelection(peers=("optimum",), run=taught_run.path, pythons={"optimum": "no-python"})
-    with pytest.raises(PeerError, match="`no-python` cannot be started"):
+def test_a_comparison_without_any_peer_is_an_error(
+    small_bundle: Path, taught_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(systems, "convert", fails)
+    against = PeerSelection(peers=("ctranslate2",), run=taught_run.path)
+    with pytest.raises(PeerError, match="It has no such layer"):
         compare([small_bundle], [[5, 6, 3]], BenchmarkOptions(repeat=1), against)
 
 

@@ -26,7 +26,7 @@ from edgeformer.importers.read import read_model
 from edgeformer.importers.run_folder import write_run
 from edgeformer.quality.translators import run_translator
 from edgeformer.run.folder import Run
-from edgeformer_bench.peers.converted import token_names
+from edgeformer_bench.peers.ctranslate2 import token_names
 from edgeformer_bench.peers.ctranslate2_model import convert_run
 from edgeformer_export.export import export_run
 from edgeformer_export.quantize.static import quantize_rows

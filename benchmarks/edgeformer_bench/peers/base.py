@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ import msgspec
 
 from edgeformer_runtime.errors import EdgeformerError
 
-Kind = Literal["bundle", "torch", "ctranslate2", "optimum", "bergamot"]
+Kind = Literal["bundle", "torch", "ctranslate2", "bergamot"]
 """Engine of a model: one of ours, or a peer."""
 
 Weights = Literal["int8", "float32"]
@@ -28,15 +27,9 @@ class PeerEngine:
 
     module: str
     """Module of this package with ``open_peer(spec)``."""
-    name: str = ""
-    """Name in tables of an engine that runs converted models."""
     converter: str = ""
     """Module of this package with ``convert_run(run, out, weights)``, which raises a :class:`PeerError` that names what
     the engine does not support."""
-    weights: tuple[Weights, ...] = ()
-    """Storage types of the weights of converted models."""
-    own_environment: str = ""
-    """Package that an environment of its own must have, if the engine may need one."""
     on_cpu_only: bool = False
 
     def load(self, module: str) -> ModuleType:
@@ -47,21 +40,11 @@ class PeerEngine:
 ENGINES: dict[Kind, PeerEngine] = {
     "bundle": PeerEngine(module="own_loop"),
     "torch": PeerEngine(module="own_loop"),
-    "ctranslate2": PeerEngine(
-        module="ctranslate2", name="CTranslate2", converter="ctranslate2_model", weights=("int8", "float32")
-    ),
-    "optimum": PeerEngine(
-        module="optimum",
-        name="Optimum",
-        converter="optimum",
-        weights=("int8", "float32"),
-        own_environment="Optimum",
-        on_cpu_only=True,
-    ),
+    "ctranslate2": PeerEngine(module="ctranslate2", converter="ctranslate2_model"),
     "bergamot": PeerEngine(module="bergamot", on_cpu_only=True),
 }
 
-PEERS = ("ctranslate2", "torch", "torch-compile", "optimum")
+PEERS = ("ctranslate2", "torch", "torch-compile")
 """Peers that have the weights of a run in their own format."""
 BERGAMOT = "bergamot"
 """Firefox's engine, which reads the files that a bundle's model was imported from."""
@@ -87,8 +70,6 @@ class PeerSpec(msgspec.Struct, kw_only=True, frozen=True):
     settings: dict[str, Any] = {}
     """Settings used to open the peer; see its module."""
     environment: dict[str, str] = {}
-    python: str = sys.executable
-    """Interpreter of its process."""
 
     @property
     def model_bytes(self) -> int:

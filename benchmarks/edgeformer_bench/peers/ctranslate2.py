@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edgeformer_bench.peers.base import Peer, PeerCall, PeerSpec
-from edgeformer_bench.peers.converted import ConvertedModel, side_names
+import msgspec
+
+from edgeformer_bench.peers.base import Peer, PeerCall, PeerError, PeerSpec
+from edgeformer_runtime.bundle.generation import Generation
+from edgeformer_runtime.bundle.manifest import SpecialTokens
+from edgeformer_runtime.bundle.text_format import TextFormat
 from edgeformer_runtime.search.shortlist import Shortlist
+from edgeformer_runtime.tokenizers import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN, UNK_TOKEN, Tokenizer, special_tokens
 
+if TYPE_CHECKING:
+    from edgeformer.run.folder import Run
+
+RULES_FILE = "rules.json"
+"""File of what a converted model's folder has beside CTranslate2's own files."""
 VOCABULARY_MAP = "vmap.txt"
 """File of a model's vocabulary map."""
 BATCH_TOKENS = (1024, 4096)
@@ -34,6 +45,78 @@ def environments() -> list[dict[str, str]]:
         [{}] if name in os.environ else [{}, {name: value}] for name, value in others.items()
     ]
     return [{**instructions, **library} for instructions, library in product(*choices)]
+
+
+class DecodingRules(msgspec.Struct, kw_only=True, frozen=True):
+    """Rules of a model's translations, apart from its weights and vocabularies."""
+
+    max_target_length: int
+    """Maximum number of decoding steps."""
+    text: TextFormat
+    """Names of special tokens, and what is around the tokens of a text."""
+    languages: tuple[str, str]
+    """Codes of the languages to translate from and to."""
+    generation: Generation
+    """Decoding defaults of the model."""
+    tokenizers: tuple[str, str]
+    """Names of the tokenizer files of both sides."""
+
+
+class ConvertedModel:
+    """Tokenizers and rules in a folder of a converted model.
+
+    Args:
+        folder: where :func:`save_rules` wrote them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.rules = msgspec.json.decode((folder / RULES_FILE).read_bytes(), type=DecodingRules)
+        text, languages = self.rules.text, self.rules.languages
+        source, target = (Tokenizer.from_file(folder / name, text) for name in self.rules.tokenizers)
+        self.source_tokenizer, self.target_tokenizer = source.for_sources(*languages), target
+        prefix = self.target_tokenizer.target_prefix(*languages)
+        self.special = special_tokens(self.source_tokenizer, self.target_tokenizer, prefix)
+
+    def limits(self, sources: Sequence[Sequence[int]]) -> list[int]:
+        """Return the maximum number of output tokens for each source, end token included, without what every target
+        begins with."""
+        factor, limit = self.rules.generation.max_len_a, self.rules.max_target_length - len(self.special.prefix)
+        return [min(limit, max(1, int(factor * len(source)))) if factor else limit for source in sources]
+
+
+def save_rules(run: Run, max_target_length: int, folder: Path) -> None:
+    """Write a run's tokenizers and rules into the folder of a converted model.
+
+    Raises:
+        PeerError: lengths are counted as in no other engine.
+    """
+    generation = run.info.generation
+    if not generation.length_includes_end:
+        raise PeerError("Other engines count the end token in lengths; `length_includes_end` must not be false.")
+    files = run.source_tokenizer_path, run.target_tokenizer_path
+    rules = DecodingRules(
+        max_target_length=max_target_length,
+        text=run.info.text,
+        languages=run.languages,
+        generation=generation,
+        tokenizers=(files[0].name, files[1].name),
+    )
+    (folder / RULES_FILE).write_bytes(msgspec.json.encode(rules))
+    for file in files:
+        shutil.copyfile(file, folder / file.name)
+
+
+def side_names(tokenizer: Tokenizer) -> list[str]:
+    """Make a unique name for each id of a tokenizer's vocabulary; see :func:`token_names`."""
+    return token_names(tokenizer.vocab_size, special_tokens(tokenizer, tokenizer, ()))
+
+
+def token_names(vocab_size: int, special: SpecialTokens) -> list[str]:
+    """Make a unique name for each id, for engines that read and write names; the tokenizer's names may repeat."""
+    names = {special.pad: PAD_TOKEN, special.bos: BOS_TOKEN, special.eos: EOS_TOKEN}
+    if special.unk is not None:
+        names[special.unk] = UNK_TOKEN
+    return [names.get(index, f"t{index}") for index in range(vocab_size)]
 
 
 class CTranslate2Peer(Peer):
@@ -82,13 +165,9 @@ class CTranslate2Peer(Peer):
 
     def translate_texts(self, texts: Sequence[str], *, beam_size: int) -> list[str]:
         """See :meth:`Peer.translate_texts`; CTranslate2 sorts texts by length and forms batches."""
-        batches: dict[str, Any] = {"max_batch_size": self._batch_tokens, "batch_type": "tokens"}
-
-        def translate(sources: Sequence[Sequence[int]]) -> list[list[int]]:
-            call = self._call(sources, beam_size=beam_size, **batches)
-            return call.ids(call.run())
-
-        return self._model.texts(texts, translate)
+        sources = self._model.source_tokenizer.encode_batch(texts, special_tokens=True)
+        call = self._call(sources, beam_size=beam_size, max_batch_size=self._batch_tokens, batch_type="tokens")
+        return [self._model.target_tokenizer.decode(ids) for ids in call.ids(call.run())]
 
     def _call(self, sources: Sequence[Sequence[int]], length: int | None = None, **options: object) -> PeerCall:
         """Prepare a call; CTranslate2 has one limit for all sentences, so those with a lower one are cut."""

@@ -22,7 +22,7 @@ from edgeformer.model.transformer.model import DecoderLayer, Transformer
 from edgeformer.model.transformer.self_attention import CausalSelfAttention
 from edgeformer.run.folder import Run
 from edgeformer_bench.peers.base import PeerError, Weights
-from edgeformer_bench.peers.converted import save_rules, token_names
+from edgeformer_bench.peers.ctranslate2 import save_rules, token_names
 from edgeformer_runtime.bundle.manifest import SpecialTokens
 from edgeformer_runtime.files import staged_folder
 from edgeformer_runtime.tokenizers import special_tokens

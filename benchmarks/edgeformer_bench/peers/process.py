@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -20,27 +21,22 @@ class WorkerProcess:
     :func:`contextlib.closing`.
 
     Args:
-        python: the interpreter of the process.
         threads: CPU threads of the process's libraries.
         environment: environment variables that differ from those of this process.
     """
 
-    def __init__(self, python: str, threads: int, environment: dict[str, str]) -> None:
+    def __init__(self, threads: int, environment: dict[str, str]) -> None:
         self._notes = TemporaryFile()  # noqa: SIM115  # closed with the process
         variables = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONIOENCODING": "utf-8", **environment}
         variables.pop("GOMP_SPINCOUNT", None)  # the command line's; an engine waits as it does by default
         variables.pop("PYTHONDONTWRITEBYTECODE", None)  # cache bytecode, as for installed packages
-        try:
-            self.process = subprocess.Popen(
-                [python, "-P", "-m", "edgeformer_bench.peers.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._notes,
-                env=variables,
-            )
-        except OSError as error:
-            self._notes.close()
-            raise PeerError(f"`{python}` cannot be started: {error.strerror}.") from None
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "edgeformer_bench.peers.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._notes,
+            env=variables,
+        )
 
     def ask(self, request: str, **arguments: Any) -> dict[str, Any]:
         """Send a request, a method of :class:`~edgeformer_bench.peers.worker.Worker`, and wait for the response.
@@ -84,7 +80,7 @@ class PeerProcess(WorkerProcess):
     """
 
     def __init__(self, spec: PeerSpec) -> None:
-        super().__init__(spec.python, spec.threads, spec.environment)
+        super().__init__(spec.threads, spec.environment)
         self.spec = spec
         try:
             opened = self.ask("open", spec=msgspec.to_builtins(spec))
@@ -95,12 +91,12 @@ class PeerProcess(WorkerProcess):
         """The engine and its version."""
 
 
-def convert(kind: Kind, run: Path, outs: Mapping[Weights, Path], python: str) -> None:
-    """Convert a run to a peer's own format, with the interpreter that has the peer's packages.
+def convert(kind: Kind, run: Path, outs: Mapping[Weights, Path]) -> None:
+    """Convert a run to a peer's own format.
 
     Raises:
         PeerError: the peer does not support the model, or its packages are missing.
     """
-    with closing(WorkerProcess(python, threads=1, environment={})) as worker:
+    with closing(WorkerProcess(threads=1, environment={})) as worker:
         for weights, out in outs.items():
             worker.ask("convert", kind=kind, run=str(run.absolute()), out=str(out.absolute()), weights=weights)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edgeformer.errors import ConfigError
-from edgeformer_bench.peers.base import ENGINES, Contender, PeerSpec, Weights
+from edgeformer_bench.peers.base import Contender, PeerSpec, Weights
 from edgeformer_bench.peers.ctranslate2 import BATCH_TOKENS, environments, write_vocabulary_map
 from edgeformer_bench.peers.process import convert
 from edgeformer_runtime.bundle.open import Bundle
@@ -30,8 +29,6 @@ class PeerOptions:
     """Whether peers form batches themselves, which adds variants to try."""
     shortlist: Shortlist | None = None
     """Lists of target tokens by source token; CTranslate2 is then also measured with them, as its vocabulary map."""
-    pythons: Mapping[str, str] = field(default_factory=dict)
-    """Python interpreters of peers that have an environment of their own; empty for the current one."""
 
 
 def ours(
@@ -89,19 +86,9 @@ def peer(name: str, run: Path, work: Path, options: PeerOptions) -> list[Contend
         compiled = name == "torch-compile"
         spec = PeerSpec(kind="torch", model=str(run), threads=threads, device=device, settings={"compile": compiled})
         return [Contender("torch.compile" if compiled else "torch eager", (spec,))]
-    kind, engine = next((kind, engine) for kind, engine in ENGINES.items() if kind == name)
-    python = options.pythons.get(kind) or sys.executable
-    models = {weights: work / f"{name}-{weights}" for weights in engine.weights}
+    models = {weights: work / f"{name}-{weights}" for weights in CUDA_TYPES}
     if missing := {weights: model for weights, model in models.items() if not model.exists()}:
-        # Optimum converts with its own packages.
-        convert(kind, run, missing, python if kind == "optimum" else sys.executable)
-    if kind != "ctranslate2":
-        return [
-            Contender(
-                f"{engine.name} {weights}", (PeerSpec(kind=kind, model=str(model), threads=threads, python=python),)
-            )
-            for weights, model in models.items()
-        ]
+        convert("ctranslate2", run, missing)
     types = {weights: CUDA_TYPES[weights] if device == "cuda" else weights for weights in models}
     contenders = [
         Contender(f"CTranslate2 {types[weights]}", _variants(model, types[weights], options))

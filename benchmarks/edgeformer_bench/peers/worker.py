@@ -20,8 +20,6 @@ from edgeformer_runtime.errors import EdgeformerError
 
 PACKAGES = {
     "ctranslate2": "edgeformer[bench]",
-    "optimum": "edgeformer[optimum]",
-    "transformers": "edgeformer[optimum]",
     "torch": "edgeformer[train]",
     "fxtranslate": "fxtranslate",
     "yaml": "edgeformer[import]",
@@ -78,10 +76,11 @@ def _timed(call: Callable[[], Any], seconds: float) -> dict[str, Any]:
     return {"seconds": times, "output": output}
 
 
-def _answer(worker: Worker, line: str) -> dict[str, Any]:
+def answer(worker: Worker, line: str) -> dict[str, Any]:
+    """Return the response to a request."""
     try:
         name, arguments = msgspec.json.decode(line, type=tuple[str, dict[str, Any]])
-        answer: dict[str, Any] = getattr(worker, name)(**arguments)
+        response: dict[str, Any] = getattr(worker, name)(**arguments)
     except EdgeformerError as error:
         return {"error": str(error)}
     except ModuleNotFoundError as error:
@@ -89,7 +88,7 @@ def _answer(worker: Worker, line: str) -> dict[str, Any]:
         return {"error": f"`{error.name}` is not installed: pip install '{package}'."}
     except Exception as error:  # engines may raise anything
         return {"error": f"{type(error).__name__}: {error}"}
-    return answer
+    return response
 
 
 def main() -> None:
@@ -98,7 +97,7 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keep libraries' output out of the responses
     worker = Worker()
     for line in sys.stdin:
-        answers.write(msgspec.json.encode(_answer(worker, line)) + b"\n")
+        answers.write(msgspec.json.encode(answer(worker, line)) + b"\n")
         answers.flush()
 
 
