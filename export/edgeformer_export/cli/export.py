@@ -160,13 +160,12 @@ def _prepare(run: Run, out: Path, precision: Precision | Literal["auto"], *, ign
     Raises:
         ExportError: there is not enough memory or disk space.
     """
-    from edgeformer_export.resources import estimate, require
+    from edgeformer_export.resources import require_resources
     from edgeformer_runtime.cli.output import console, print_warnings
 
-    resources = estimate(run, out, precision)
-    require(resources, ignore_memory=ignore_memory)
+    needed = require_resources(run, out, precision, ignore_memory=ignore_memory)
     if not quiet:
-        console(stderr=True).print(f"{resources}.")
+        console(stderr=True).print(needed)
     print_warnings(run.sample_warnings)
 
 
