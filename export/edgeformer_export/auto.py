@@ -64,8 +64,9 @@ def choose(candidates: Sequence[PrecisionCandidate], max_bleu_drop: float) -> tu
     if chosen.interval.high > max_bleu_drop:
         notes.append("On other text its drop may exceed the budget; measure more sentences for more certainty.")
     columns = ("precision", "BLEU", "drop (95 % interval)", "MB", "ms", "result")
-    rows = [each.row(result) for each, result in zip(candidates, results, strict=True)]
-    return chosen, ChoiceTable(columns=columns, rows=rows, notes=notes)
+    return chosen, ChoiceTable(
+        columns=columns, rows=list(map(PrecisionCandidate.row, candidates, results)), notes=notes
+    )
 
 
 def export_best(
@@ -88,8 +89,7 @@ def export_best(
     require_free(out, overwrite=overwrite)
     graphs = ModelGraphs(run, target, progress=progress)
     sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
-    if run.recipe.tokenizer.lowercase:
-        references = [line.lower() for line in references]
+    references = [line.lower() for line in references] if run.recipe.tokenizer.lowercase else references
     reports, translators = dict[Precision, ExportReport](), dict[Precision, Translator]()
     evaluations, failed = dict[Precision, Evaluation](), dict[str, str]()
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -99,40 +99,41 @@ def export_best(
                 continue
             bundle, report = Path(folder, precision), partial(progress, f"Translating with {precision}")
             try:
-                made = export_run(run, bundle, precision=precision, target=target, model_graphs=graphs)
+                reports[precision] = export_run(run, bundle, precision=precision, target=target, model_graphs=graphs)
                 opened = stack.enter_context(Translator.open(bundle, threads=1, workers=1, truncate=True))
-                scored = evaluate_texts(opened, sources, references, tokenize=tokenize, progress=report)
+                evaluations[precision] = evaluate_texts(opened, sources, references, tokenize=tokenize, progress=report)
+                translators[precision] = opened
             except EdgeformerError as error:
                 if precision == "fp32":
                     raise
                 failed[precision] = str(error)
-            else:
-                reports[precision], translators[precision], evaluations[precision] = made, opened, scored
         times = _times(translators, spread(sorted(sources, key=len), TIMED_SENTENCES), progress)
         counts = {key: sentence_counts(each.translations, references, tokenize) for key, each in evaluations.items()}
-        best = evaluations["fp32"]
+        fp32 = evaluations["fp32"].scores
         candidates = [
             PrecisionCandidate(
                 precision,
                 reports[precision].nbytes / 1e6,
                 each.scores.bleu,
-                best.scores.bleu - each.scores.bleu,
+                fp32.bleu - each.scores.bleu,
                 difference_interval(counts["fp32"], counts[precision]),
                 times[precision],
             )
             for precision, each in evaluations.items()
         ]
         chosen, table = choose(candidates, max_bleu_drop)
-        table.notes[:0] = [
-            f"Measured on {name}, {len(pairs):,} sentences, beam {best.beam_size}, 1 thread; BLEU "
-            f"{best.scores.bleu_signature}; {machine_summary()}. `drop` is fp32's BLEU minus this one, `ms` the median "
-            "time of a sentence alone."
-        ]
+        table.notes.insert(0, _conditions(f"{name}, {len(pairs):,} sentences", evaluations["fp32"]))
         table.notes.extend(f"{precision} failed: {reason}" for precision, reason in failed.items())
         with atomic_folder(out, overwrite=overwrite) as complete:
             shutil.copytree(reports[chosen.precision].bundle, complete, dirs_exist_ok=True)
             record_choice(complete, table)
     return replace(reports[chosen.precision], bundle=out, choice=table)
+
+
+def _conditions(text: str, fp32: Evaluation) -> str:
+    """Say what was measured, and where."""
+    search = f"beam {fp32.beam_size}, 1 thread; BLEU {fp32.scores.bleu_signature}; {machine_summary()}"
+    return f"Measured on {text}, {search}. `drop` is fp32's BLEU minus this one, `ms` the median time of a sentence."
 
 
 def _times(
