@@ -20,7 +20,7 @@ from edgeformer.model.session import TorchSession
 from edgeformer.run.folder import Run
 from edgeformer_export.card import ChoiceTable, model_card
 from edgeformer_export.kernels.plan import NotPlannableError, make_plan
-from edgeformer_export.model_graphs import ModelGraphs, QuantizedGraphs
+from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.parity.comparison import compare, compare_logits, torch_rounding
 from edgeformer_export.parity.golden_examples import listed_cases, make_golden
 from edgeformer_export.parity.locate import ForcedSentence, layer_outputs, match_modules
@@ -184,10 +184,7 @@ def check_settings(precision: Precision, target: Target, *, with_shortlist: bool
 
 
 def write_graphs(
-    model_graphs: ModelGraphs,
-    folder: Path,
-    precision: Precision,
-    progress: StageProgress = silent,
+    model_graphs: ModelGraphs, folder: Path, precision: Precision, progress: StageProgress = silent
 ) -> Manifest:
     """Write a bundle that can be run, but has no examples, card or comparison with PyTorch.
 
@@ -205,21 +202,6 @@ def write_graphs(
     """
     quantized = model_graphs.quantized(precision)
     progress(WRITE, 0.0)
-    return write_parts(model_graphs, folder, precision, quantized)
-
-
-def write_parts(model_graphs: ModelGraphs, folder: Path, precision: Precision, quantized: QuantizedGraphs) -> Manifest:
-    """Write graphs, weights, tokenizers and manifest.
-
-    Args:
-        model_graphs: the model.
-        folder: an empty folder.
-        precision: precision of the decoder's weights.
-        quantized: the graphs in this precision; modified in place.
-
-    Returns:
-        The manifest.
-    """
     graphs, passes = quantized.graphs, dict(quantized.passes)
     if model_graphs.model.has_attention:
         graphs |= split_attention(graphs[contract.DECODER_FILE])
