@@ -33,7 +33,7 @@ def test_presets_are_compared_on_every_workload(
     taught_run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(presets, "random_run", lambda path, preset, vocab_size: taught_run)
-    monkeypatch.setattr(systems, "convert", fails)
+    monkeypatch.setattr(systems, "_convert", fails)
     sizes = ("--preset", "tiny", "--workload", "1x1", "--workload", "32x4", "--length", "4", "--length", "6")
     ours = ("--precision", "fp32", "--precision", "int8", "--against", "torch", "--against", "ctranslate2")
     result = run("--json", tmp_path / "x.json", *sizes, *ours, "--rounds", "1", "--vocab-size", "1000")
@@ -66,7 +66,7 @@ def test_more_threads_than_processors_are_refused() -> None:
 def test_a_comparison_without_any_peer_is_an_error(
     small_bundle: Path, taught_run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(systems, "convert", fails)
+    monkeypatch.setattr(systems, "_convert", fails)
     against = PeerSelection(peers=("ctranslate2",), run=taught_run.path)
     with pytest.raises(PeerError, match="It has no such layer"):
         compare([small_bundle], [[5, 6, 3]], BenchmarkOptions(repeat=1), against)

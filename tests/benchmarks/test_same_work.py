@@ -38,9 +38,7 @@ class Converting(Peer):
 
 
 def test_conversions_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        PeerEngine, "load", lambda self, module: type("Module", (), {"open_peer": lambda spec: Converting()})
-    )
+    monkeypatch.setattr(PeerEngine, "load", lambda self: type("Module", (), {"open_peer": lambda spec: Converting()}))
     process = worker.Worker()
     assert process.open({"kind": "ctranslate2", "model": "."}) == {"version": "a peer"}
     answer = process.translate([[3]], beam_size=1, length=None, seconds=0.01)

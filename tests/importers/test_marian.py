@@ -163,7 +163,7 @@ def test_the_precision_of_an_imported_model_is_chosen_on_given_text(
     result = succeeded(*command, "--valid", *map(str, files))
     assert "100.00" in result.output
     without = run_command(*command)
-    assert without.exit_code == 2
+    assert without.exit_code == 1
     assert "was imported and has no validation set" in without.stderr
 
 

@@ -23,24 +23,21 @@ Weights = Literal["int8", "float32"]
 
 @dataclass(frozen=True, kw_only=True)
 class PeerEngine:
-    """Modules and limits of a kind of system."""
+    """Module and limits of a kind of system."""
 
     module: str
     """Module of this package with ``open_peer(spec)``."""
-    converter: str = ""
-    """Module of this package with ``convert_run(run, out, weights)``, which raises a :class:`PeerError` that names what
-    the engine does not support."""
     on_cpu_only: bool = False
 
-    def load(self, module: str) -> ModuleType:
-        """Import one of its modules."""
-        return importlib.import_module(f"edgeformer_bench.peers.{module}")
+    def load(self) -> ModuleType:
+        """Import its module."""
+        return importlib.import_module(f"edgeformer_bench.peers.{self.module}")
 
 
 ENGINES: dict[Kind, PeerEngine] = {
     "bundle": PeerEngine(module="own_loop"),
     "torch": PeerEngine(module="own_loop"),
-    "ctranslate2": PeerEngine(module="ctranslate2", converter="ctranslate2_model"),
+    "ctranslate2": PeerEngine(module="ctranslate2"),
     "bergamot": PeerEngine(module="bergamot", on_cpu_only=True),
 }
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import closing
-from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
 import msgspec
 
-from edgeformer_bench.peers.base import Kind, PeerError, PeerSpec, Weights
+from edgeformer_bench.peers.base import PeerError, PeerSpec
 
 
 class WorkerProcess:
@@ -89,14 +86,3 @@ class PeerProcess(WorkerProcess):
             raise
         self.version: str = opened["version"]
         """The engine and its version."""
-
-
-def convert(kind: Kind, run: Path, outs: Mapping[Weights, Path]) -> None:
-    """Convert a run to a peer's own format.
-
-    Raises:
-        PeerError: the peer does not support the model, or its packages are missing.
-    """
-    with closing(WorkerProcess(threads=1, environment={})) as worker:
-        for weights, out in outs.items():
-            worker.ask("convert", kind=kind, run=str(run.absolute()), out=str(out.absolute()), weights=weights)

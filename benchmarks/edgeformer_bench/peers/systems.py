@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from edgeformer.errors import ConfigError
-from edgeformer_bench.peers.base import Contender, PeerSpec, Weights
+from edgeformer_bench.peers.base import Contender, PeerError, PeerSpec, Weights
 from edgeformer_bench.peers.ctranslate2 import BATCH_TOKENS, environments, write_vocabulary_map
-from edgeformer_bench.peers.process import convert
 from edgeformer_runtime.bundle.open import Bundle
+from edgeformer_runtime.errors import missing_package
 from edgeformer_runtime.search.shortlist import Shortlist
 
 CUDA_TYPES: dict[Weights, str] = {"int8": "int8_float16", "float32": "float16"}
@@ -87,8 +87,9 @@ def peer(name: str, run: Path, work: Path, options: PeerOptions) -> list[Contend
         spec = PeerSpec(kind="torch", model=str(run), threads=threads, device=device, settings={"compile": compiled})
         return [Contender("torch.compile" if compiled else "torch eager", (spec,))]
     models = {weights: work / f"{name}-{weights}" for weights in CUDA_TYPES}
-    if missing := {weights: model for weights, model in models.items() if not model.exists()}:
-        convert("ctranslate2", run, missing)
+    for weights, model in models.items():
+        if not model.exists():
+            _convert(run, model, weights)
     types = {weights: CUDA_TYPES[weights] if device == "cuda" else weights for weights in models}
     contenders = [
         Contender(f"CTranslate2 {types[weights]}", _variants(model, types[weights], options))
@@ -101,6 +102,17 @@ def peer(name: str, run: Path, work: Path, options: PeerOptions) -> list[Contend
         variants = _variants(model, types[weights], options, use_vmap=True)
         contenders.append(Contender(f"CTranslate2 {types[weights]} vmap", variants))
     return contenders
+
+
+def _convert(run: Path, out: Path, weights: Weights) -> None:
+    """Write a run's model in CTranslate2's format."""
+    from edgeformer.run.folder import Run
+
+    try:
+        from edgeformer_bench.peers.ctranslate2_model import convert_run
+    except ModuleNotFoundError as error:
+        raise PeerError(missing_package("This comparison", error.name, "bench,train")) from None
+    convert_run(Run.open(run), out, weights)
 
 
 def _variants(model: Path, compute_type: str, options: PeerOptions, **settings: bool) -> tuple[PeerSpec, ...]:

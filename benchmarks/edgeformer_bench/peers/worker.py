@@ -9,12 +9,11 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from edgeformer_bench.peers.base import ENGINES, Kind, Peer, PeerSpec, Weights
+from edgeformer_bench.peers.base import ENGINES, Peer, PeerSpec
 from edgeformer_runtime.check.memory import peak_memory_mb
 from edgeformer_runtime.errors import EdgeformerError
 
@@ -36,8 +35,7 @@ class Worker:
     def open(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Open a peer; return its version."""
         parsed = msgspec.convert(spec, PeerSpec)
-        engine = ENGINES[parsed.kind]
-        self._peer = engine.load(engine.module).open_peer(parsed)
+        self._peer = ENGINES[parsed.kind].load().open_peer(parsed)
         return {"version": self._peer.version}
 
     def translate(
@@ -56,14 +54,6 @@ class Worker:
     def memory(self) -> dict[str, Any]:
         """Return the peak resident memory of this process so far, in 10^6 bytes."""
         return {"peak_mb": peak_memory_mb()}
-
-    def convert(self, kind: Kind, run: str, out: str, weights: Weights) -> dict[str, Any]:
-        """Convert a run to a peer's own format."""
-        from edgeformer.run.folder import Run
-
-        engine = ENGINES[kind]
-        engine.load(engine.converter).convert_run(Run.open(run), Path(out), weights)
-        return {}
 
 
 def _timed(call: Callable[[], Any], seconds: float) -> dict[str, Any]:

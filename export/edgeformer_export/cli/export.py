@@ -139,17 +139,28 @@ def export(
 
 def _validation_text(run: Run, data_dir: Path | None, files: tuple[Path, Path] | None) -> dict[str, Any]:
     """Read pairs of sentences from files, or the validation pairs of the corpus that a run was trained on."""
-    from edgeformer.data.corpora import load_corpus
+    from msgspec import convert, structs
+
+    from edgeformer.data.corpora import TextOrigin, load_corpus
     from edgeformer.data.text import read_pairs
+    from edgeformer.errors import ConfigError, DataError
 
     if files is not None:
-        return {"pairs": read_pairs(files), "name": f"{files[0].name} and {files[1].name}"}
+        if not (pairs := read_pairs(files)):
+            raise ConfigError("There is no sentence to translate; choose another text with --valid.")
+        return {"pairs": pairs, "name": f"{files[0].name} and {files[1].name}"}
     if not run.recipe.data.corpus and not run.recipe.data.train:
-        raise click.UsageError(
+        raise ConfigError(
             f"`{run.path}` was imported and has no validation set; give text and its translation with --valid SOURCE "
             "REFERENCE."
         )
     corpus = load_corpus(run.recipe.data, data_dir)
+    trained_on = structs.replace(convert(run.info.provenance, TextOrigin), initial=None)
+    if trained_on not in (TextOrigin(), corpus.provenance):
+        raise DataError(
+            f"`{run.path}` was trained on other text than these files contain, so their validation pairs may be among "
+            "its training pairs; give the same files with --data."
+        )
     name = "the validation set of the training corpus"
     return {"pairs": corpus.valid, "name": name, "tokenize": corpus.provenance.tokenize}
 
