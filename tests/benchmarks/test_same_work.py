@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,10 +14,9 @@ import pytest
 from edgeformer_bench import rounds
 from edgeformer_bench.peers import worker
 from edgeformer_bench.peers.base import Contender, Peer, PeerCall, PeerEngine, PeerError, PeerSpec
-from edgeformer_bench.peers.ctranslate2 import CTranslate2Peer, environments
+from edgeformer_bench.peers.ctranslate2 import environments
 from edgeformer_bench.rounds import Contest, Workload
 from edgeformer_runtime.check import machine
-from tests import factory
 
 
 class Converting(Peer):
@@ -46,40 +44,6 @@ def test_conversions_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(answer["seconds"]) > 1
     assert max(answer["seconds"]) < 0.1
     assert Converting().translate([[3]], beam_size=1, length=None) == [[4, 5]]
-
-
-class Watched:
-    """A table of names or ids that notes whether it is being read."""
-
-    def __init__(self, table: Any) -> None:
-        self.table, self.reads = table, 0
-
-    def __getitem__(self, key: Any) -> Any:
-        self.reads += 1
-        return self.table[key]
-
-
-def test_the_names_that_ctranslate2_reads_and_writes_are_not_timed(tmp_path: Path) -> None:
-    pytest.importorskip("ctranslate2", reason="ctranslate2 is not installed: pip install 'edgeformer[bench]'")
-    from edgeformer_bench.peers.ctranslate2_model import convert_run
-
-    run = factory.small_run(tmp_path / "run")
-    convert_run(run, tmp_path / "model", "float32")
-    peer = CTranslate2Peer(tmp_path / "model", "float32", threads=1)
-    tables: list[Any] = [Watched(table) for table in (peer._source_names, peer._target_names, peer._ids)]
-    peer._source_names, peer._target_names, peer._ids = tables
-
-    def reads() -> int:
-        return sum(table.reads for table in tables)
-
-    sources = run.source_tokenizer.encode_batch(["The dog runs.", "A cat."], special_tokens=True)
-    call = peer.prepare(sources, beam_size=2, length=5)
-    before = reads()
-    assert before > 0
-    output = call.run()
-    assert reads() == before
-    assert [len(ids) for ids in call.ids(output)] == [5, 5]
-    assert reads() > before
 
 
 @pytest.mark.parametrize("processor", ["Intel(R) Xeon(R)", "AMD EPYC"])
