@@ -193,6 +193,13 @@ def test_a_sum_that_is_carried_on_is_the_fourth_output() -> None:
     assert transformed(model, FuseSkipNormPass(), NORM_FEEDS) == Counter(SkipLayerNormalization=1, Add=1, Relu=1)
 
 
+def test_a_fused_norm_has_no_empty_inputs() -> None:
+    """With a fifth, the engine would not fuse the bias of the product that is added."""
+    model = norm_model("s = Add(x, y) z = LayerNormalization<axis = -1>(s, gamma, beta)", f"{OUT} z")
+    (node,) = FuseSkipNormPass()(model).model.graph
+    assert [value and value.name for value in node.inputs] == ["y", "x", "gamma", "beta"]
+
+
 def test_a_norm_over_two_axes_stays() -> None:
     body = "s = Add(x, y) z = LayerNormalization<axis = 1>(s, wide)"
     model = norm_model(body, f"{OUT} z", wide=random(5, 24, seed=3))
