@@ -1,132 +1,151 @@
-"""``export --precision auto``: measures every precision for CPUs on this machine, and exports the fastest within a
-quality budget."""
+"""``export --precision auto``: measures every precision for CPUs, and keeps the fastest within a quality budget."""
 
 from __future__ import annotations
 
+import shutil
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import NamedTuple
 
-import msgspec
-
-from edgeformer.quality.bootstrap import difference_interval, sentence_counts
-from edgeformer.quality.evaluation import translate_all
-from edgeformer.quality.scores import score
+from edgeformer.data.text import Pair
+from edgeformer.quality.bootstrap import Interval, difference_interval, sentence_counts
+from edgeformer.quality.evaluation import Evaluation, evaluate_texts
 from edgeformer.run.folder import Run
-from edgeformer_export.choice import PrecisionCandidate, PrecisionChoice
-from edgeformer_export.export import ExportReport, ParityError, export_run, write_graphs
+from edgeformer_export.card import ChoiceTable
+from edgeformer_export.export import ExportReport, export_run, record_choice
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.sample import spread
 from edgeformer_export.stages import StageProgress, silent
-from edgeformer_export.validation_text import ValidationText
-from edgeformer_export.writer import require_free
+from edgeformer_export.writer import atomic_folder, require_free
 from edgeformer_runtime.bundle.manifest import Target
-from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.check.machine import machine_summary
 from edgeformer_runtime.errors import EdgeformerError
 from edgeformer_runtime.precision import PRECISIONS, Precision
-from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
 
-MAX_BLEU_DROP = 0.2
-TIMED_SENTENCES = 32
-ROUNDS = 10
-"""Number of times that each sentence is timed. Precisions take turns, so that a slowdown affects all of them."""
+TIMED_SENTENCES, ROUNDS = 32, 10
+"""Sentences that are timed, and how often each. Precisions take turns, so that a slowdown affects all of them."""
+TIE = 0.1
+"""Times that differ by at most this fraction are equal: the load of a machine changes them by as much."""
+
+
+class PrecisionCandidate(NamedTuple):
+    """Measurements of one precision: megabytes, BLEU, its drop from fp32, and milliseconds for a sentence alone."""
+
+    precision: Precision
+    size: float
+    bleu: float
+    drop: float
+    interval: Interval
+    milliseconds: float
+
+    def row(self, result: str) -> tuple[str, ...]:
+        """Return the candidate as a row of the table."""
+        drop = f"{self.drop:+.2f} ({self.interval:+.2f})"
+        return self.precision, f"{self.bleu:.2f}", drop, f"{self.size:.2f}", f"{self.milliseconds:#.3g}", result
+
+
+def choose(candidates: Sequence[PrecisionCandidate], max_bleu_drop: float) -> tuple[PrecisionCandidate, ChoiceTable]:
+    """Choose the smallest of the fastest candidates whose drop is not shown to exceed the budget; fp32 is one."""
+    allowed = [each for each in candidates if each.interval.low <= max_bleu_drop]
+    longest = (1 + TIE) * min(each.milliseconds for each in allowed)
+    chosen = min((each for each in allowed if each.milliseconds <= longest), key=lambda each: each.size)
+    results = ["chosen" if each is chosen else "" if each in allowed else "over budget" for each in candidates]
+    notes = [
+        f"Chosen: {chosen.precision}, the smallest of those at most {TIE:.0%} slower than the fastest whose drop is "
+        f"not shown to exceed {max_bleu_drop:g}."
+    ]
+    if chosen.interval.high > max_bleu_drop:
+        notes.append("On other text its drop may exceed the budget; measure more sentences for more certainty.")
+    columns = ("precision", "BLEU", "drop (95 % interval)", "MB", "ms", "result")
+    return chosen, ChoiceTable(
+        columns=columns, rows=list(map(PrecisionCandidate.row, candidates, results)), notes=notes
+    )
 
 
 def export_best(
     run: Run,
     out: Path,
-    text: ValidationText,
+    pairs: Sequence[Pair],
     *,
-    max_bleu_drop: float = MAX_BLEU_DROP,
+    name: str,
+    tokenize: str = "13a",
+    max_bleu_drop: float = 0.2,
     target: Target = "ort",
     overwrite: bool = False,
     progress: StageProgress = silent,
 ) -> ExportReport:
-    """Measure all precisions for CPUs, and export the one that :attr:`PrecisionChoice.chosen` names.
+    """Export a run in every precision for CPUs, and keep the one that :func:`choose` names.
 
-    Args:
-        run: an opened run folder.
-        out: the bundle's folder.
-        text: sentences to compare precisions on.
-        max_bleu_drop: quality budget.
-        target: which operators may be used.
-        overwrite: replace an existing bundle.
-        progress: called during the work.
-
-    Raises:
-        ExportError: as for :func:`~edgeformer_export.export.export_run`.
+    ``pairs`` are translated to measure BLEU, with sacreBLEU's tokenizer ``tokenize``; reports call them ``name``. All
+    else is as for :func:`~edgeformer_export.export.export_run`, which a precision but fp32 may fail.
     """
     require_free(out, overwrite=overwrite)
-    model_graphs = ModelGraphs(run, target, progress=progress)
+    graphs = ModelGraphs(run, target, progress=progress)
+    sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
+    references = [line.lower() for line in references] if run.recipe.tokenizer.lowercase else references
+    reports, translators = dict[Precision, ExportReport](), dict[Precision, Translator]()
+    evaluations, failed = dict[Precision, Evaluation](), dict[str, str]()
     out.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f"{out.name}.", dir=out.parent) as folder:
-        choice = measure(model_graphs, text, Path(folder), max_bleu_drop, progress)
-    options: dict[str, Any] = {"target": target, "overwrite": overwrite, "progress": progress}
-    while True:
-        precision = choice.chosen.precision
-        try:
-            return export_run(run, out, precision=precision, choice=choice, model_graphs=model_graphs, **options)
-        except ParityError as error:  # not the model after all, however good it was: choose again without it
-            if precision == "fp32":
-                raise
-            choice = msgspec.structs.replace(choice, failed={**choice.failed, precision: str(error)})
-
-
-def measure(
-    model_graphs: ModelGraphs, text: ValidationText, work: Path, max_bleu_drop: float, progress: StageProgress
-) -> PrecisionChoice:
-    """Write a bundle in each precision into a folder, translate the text with it, and time them in turns."""
-    search = DecodeOptions(**msgspec.structs.asdict(model_graphs.run.info.generation), return_scores=False)
-    translators: dict[Precision, Translator] = {}
-    outputs: dict[Precision, list[str]] = {}
-    failed: dict[Precision, str] = {}
-    with ExitStack() as stack:
+    with TemporaryDirectory(prefix=f"{out.name}.", dir=out.parent) as folder, ExitStack() as stack:
         for precision, traits in PRECISIONS.items():
-            if traits.optimized_for != "cpu" or not (traits.portable or model_graphs.target == "ort"):
+            if traits.optimized_for != "cpu" or not (traits.portable or target == "ort"):
                 continue
-            report = partial(progress, f"Translating with {precision}")
+            bundle, report = Path(folder, precision), partial(progress, f"Translating with {precision}")
             try:
-                (work / precision).mkdir()
-                write_graphs(model_graphs, work / precision, precision)
-                opened = Translator.open(work / precision, threads=1, workers=1, truncate=True)
-                translators[precision] = stack.enter_context(opened)
-                translations = translate_all(opened, text.sources, search, progress=report)
+                reports[precision] = export_run(run, bundle, precision=precision, target=target, model_graphs=graphs)
+                opened = stack.enter_context(Translator.open(bundle, threads=1, workers=1, truncate=True))
+                evaluations[precision] = evaluate_texts(opened, sources, references, tokenize=tokenize, progress=report)
+                translators[precision] = opened
             except EdgeformerError as error:
                 if precision == "fp32":
                     raise
                 failed[precision] = str(error)
-                continue
-            outputs[precision] = [translation.text for translation in translations]
-        timed_sentences = spread(sorted(text.sources, key=len), TIMED_SENTENCES)
-        seconds: dict[Precision, list[float]] = {name: [] for name in outputs}
-        for number in range(ROUNDS):
-            for precision, times in seconds.items():
-                begin = time.perf_counter()
-                for sentence in timed_sentences:
-                    translators[precision].translate([sentence], search)
-                times.append((time.perf_counter() - begin) / len(timed_sentences))
-            progress("Timing all precisions", (number + 1) / ROUNDS)
-    scores = {name: score(lines, text.references, text.tokenize) for name, lines in outputs.items()}
-    counts = {name: sentence_counts(lines, text.references, text.tokenize) for name, lines in outputs.items()}
-    candidates = tuple(
-        PrecisionCandidate(
-            precision=name,
-            bytes=open_bundle(work / name).nbytes,
-            bleu=scores[name].bleu,
-            drop=scores["fp32"].bleu - scores[name].bleu,
-            drop_interval=difference_interval(counts["fp32"], counts[name]),
-            milliseconds=1000 * median(seconds[name]),
-        )
-        for name in outputs
-    )
-    conditions = (
-        f"Measured on {text.name}, {len(text.sources):,} sentences, beam {search.beam_size}, 1 thread; BLEU "
-        f"{scores['fp32'].bleu_signature}; {machine_summary()}."
-    )
-    return PrecisionChoice(candidates=candidates, failed=failed, max_bleu_drop=max_bleu_drop, conditions=conditions)
+        times = _times(translators, spread(sorted(sources, key=len), TIMED_SENTENCES), progress)
+        counts = {key: sentence_counts(each.translations, references, tokenize) for key, each in evaluations.items()}
+        fp32 = evaluations["fp32"].scores
+        candidates = [
+            PrecisionCandidate(
+                precision,
+                reports[precision].nbytes / 1e6,
+                each.scores.bleu,
+                fp32.bleu - each.scores.bleu,
+                difference_interval(counts["fp32"], counts[precision]),
+                times[precision],
+            )
+            for precision, each in evaluations.items()
+        ]
+        chosen, table = choose(candidates, max_bleu_drop)
+        table.notes.insert(0, _conditions(f"{name}, {len(pairs):,} sentences", evaluations["fp32"]))
+        table.notes.extend(f"{precision} failed: {reason}" for precision, reason in failed.items())
+        with atomic_folder(out, overwrite=overwrite) as complete:
+            shutil.copytree(reports[chosen.precision].bundle, complete, dirs_exist_ok=True)
+            record_choice(complete, table)
+    return replace(reports[chosen.precision], bundle=out, choice=table)
+
+
+def _conditions(text: str, fp32: Evaluation) -> str:
+    """Say what was measured, and where."""
+    search = f"beam {fp32.beam_size}, 1 thread; BLEU {fp32.scores.bleu_signature}; {machine_summary()}"
+    return f"Measured on {text}, {search}. `drop` is fp32's BLEU minus this one, `ms` the median time of a sentence."
+
+
+def _times(
+    translators: Mapping[Precision, Translator], sentences: Sequence[str], progress: StageProgress
+) -> dict[Precision, float]:
+    """Median time of a sentence alone, in milliseconds."""
+    seconds: dict[Precision, list[float]] = {precision: [] for precision in translators}
+    for number in range(ROUNDS):
+        for precision, translator in translators.items():
+            begin = time.perf_counter()
+            for sentence in sentences:
+                translator.translate([sentence], return_scores=False)
+            seconds[precision].append((time.perf_counter() - begin) / len(sentences))
+        progress("Timing all precisions", (number + 1) / ROUNDS)
+    return {precision: 1000 * median(times) for precision, times in seconds.items()}

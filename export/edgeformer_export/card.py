@@ -12,13 +12,22 @@ import msgspec
 from edgeformer.data.catalog import CORPORA
 from edgeformer.data.corpora import TextOrigin
 from edgeformer.markdown import markdown_table
-from edgeformer_export.choice import COLUMNS, PrecisionChoice
 from edgeformer_export.parity.report import ParityReport
 from edgeformer_export.shortlist.lists import ShortlistReport
 from edgeformer_runtime.bundle.manifest import Manifest
 from edgeformer_runtime.bundle.report import TensorReport
 
 TEMPLATE = Path(__file__).with_name("card.md")
+
+
+class ChoiceTable(msgspec.Struct, kw_only=True, frozen=True):
+    """Measurements of all precisions, and the choice of one, as card and terminal show them."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    """A row for each precision."""
+    notes: list[str]
+    """How they were measured and why one was chosen, a paragraph each."""
 
 
 def model_card(manifest: Manifest, nbytes: int) -> str:
@@ -63,9 +72,9 @@ def model_card(manifest: Manifest, nbytes: int) -> str:
 
 def _quality(manifest: Manifest) -> list[str]:
     if manifest.report.choice is not None:
-        choice = msgspec.convert(manifest.report.choice, PrecisionChoice)
+        choice = msgspec.convert(manifest.report.choice, ChoiceTable)
         return [
-            *markdown_table(COLUMNS, choice.rows),
+            *markdown_table(choice.columns, choice.rows),
             "",
             *(f"- {note}" for note in choice.notes),
             "- Other machines differ: `edgeformer bench .` measures yours.",

@@ -18,10 +18,9 @@ import edgeformer
 from edgeformer.model.base import EncoderDecoder
 from edgeformer.model.session import TorchSession
 from edgeformer.run.folder import Run
-from edgeformer_export.card import model_card
-from edgeformer_export.choice import PrecisionChoice
+from edgeformer_export.card import ChoiceTable, model_card
 from edgeformer_export.kernels.plan import NotPlannableError, make_plan
-from edgeformer_export.model_graphs import ModelGraphs, QuantizedGraphs
+from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.parity.comparison import compare, compare_logits, torch_rounding
 from edgeformer_export.parity.golden_examples import listed_cases, make_golden
 from edgeformer_export.parity.locate import ForcedSentence, layer_outputs, match_modules
@@ -74,10 +73,10 @@ class ExportReport:
     """Cost of the shortlist; ``None`` without one."""
     nbytes: int
     """Total size of all files, in bytes."""
-    choice: PrecisionChoice | None
-    """How the precision was chosen; ``None`` if it was given."""
     kernels: str | None
     """Why the bundle has no plan for the kernels; empty if it has, ``None`` in precisions that they do not have."""
+    choice: ChoiceTable | None = None
+    """How the precision was chosen; ``None`` if it was given."""
 
 
 def export_run(
@@ -88,7 +87,6 @@ def export_run(
     target: Target = "ort",
     overwrite: bool = False,
     force: bool = False,
-    choice: PrecisionChoice | None = None,
     shortlist: MadeShortlist | None = None,
     model_graphs: ModelGraphs | None = None,
     progress: StageProgress = silent,
@@ -103,7 +101,6 @@ def export_run(
         target: ``ort`` for ONNX Runtime's fused operators, ``portable`` for operators of the ONNX standard only.
         overwrite: replace an existing bundle.
         force: write a quantized bundle even if it is too far from PyTorch; its card and manifest then say so.
-        choice: how the precision was chosen, recorded in the manifest.
         shortlist: restricts searches to likely tokens.
         model_graphs: graphs of the same run and target, to avoid tracing them again.
         progress: called during the work.
@@ -127,18 +124,28 @@ def export_run(
         period, traits = _measured(folder, model_graphs)
         layers = _layers(model_graphs, translator, golden, precision)
         (folder / contract.GOLDEN_FILE).write_bytes(msgspec.json.encode(golden))
-        measured = {"parity": parity, "choice": choice, "shortlist": cost, "period": period}
+        measured = {"parity": parity, "shortlist": cost, "period": period}
         raw = {name: part and msgspec.to_builtins(part) for name, part in measured.items()}
         report = msgspec.structs.replace(manifest.report, layers=layers, **raw)
         manifest = msgspec.structs.replace(manifest, report=report, traits=traits)
-        (folder / contract.CARD_FILE).write_text(model_card(manifest, translator.bundle.nbytes), encoding="utf-8")
-        write_manifest(folder, manifest)
+        _write_card(folder, manifest, translator.bundle.nbytes)
         nbytes = open_bundle(folder).nbytes
     passes = msgspec.convert(report.passes, dict[str, tuple[PassRecord, ...]])
     kernels = _kernels_finding(manifest) if precision == "int8" else None
-    return ExportReport(
-        bundle=out, passes=passes, parity=parity, shortlist=cost, nbytes=nbytes, choice=choice, kernels=kernels
-    )
+    return ExportReport(bundle=out, passes=passes, parity=parity, shortlist=cost, nbytes=nbytes, kernels=kernels)
+
+
+def record_choice(folder: Path, choice: ChoiceTable) -> None:
+    """Add to a bundle's manifest and card how its precision was chosen."""
+    bundle = open_bundle(folder)
+    report = msgspec.structs.replace(bundle.manifest.report, choice=msgspec.to_builtins(choice))
+    _write_card(folder, msgspec.structs.replace(bundle.manifest, report=report), bundle.nbytes)
+
+
+def _write_card(folder: Path, manifest: Manifest, nbytes: int) -> None:
+    """Write the card of a bundle, and the manifest, which has the card's hash."""
+    (folder / contract.CARD_FILE).write_text(model_card(manifest, nbytes), encoding="utf-8")
+    write_manifest(folder, manifest)
 
 
 def _kernels_finding(manifest: Manifest) -> str:
@@ -177,10 +184,7 @@ def check_settings(precision: Precision, target: Target, *, with_shortlist: bool
 
 
 def write_graphs(
-    model_graphs: ModelGraphs,
-    folder: Path,
-    precision: Precision,
-    progress: StageProgress = silent,
+    model_graphs: ModelGraphs, folder: Path, precision: Precision, progress: StageProgress = silent
 ) -> Manifest:
     """Write a bundle that can be run, but has no examples, card or comparison with PyTorch.
 
@@ -198,21 +202,6 @@ def write_graphs(
     """
     quantized = model_graphs.quantized(precision)
     progress(WRITE, 0.0)
-    return write_parts(model_graphs, folder, precision, quantized)
-
-
-def write_parts(model_graphs: ModelGraphs, folder: Path, precision: Precision, quantized: QuantizedGraphs) -> Manifest:
-    """Write graphs, weights, tokenizers and manifest.
-
-    Args:
-        model_graphs: the model.
-        folder: an empty folder.
-        precision: precision of the decoder's weights.
-        quantized: the graphs in this precision; modified in place.
-
-    Returns:
-        The manifest.
-    """
     graphs, passes = quantized.graphs, dict(quantized.passes)
     if model_graphs.model.has_attention:
         graphs |= split_attention(graphs[contract.DECODER_FILE])

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.contract.reader import Reader
 from tests.contract.test_reader import CASES
-from tests.store import COMMITTED
+from tests.store import COMMITTED, CPU_PRECISIONS
 
 pytest.importorskip("onnx", reason="the conversion needs onnx")
 SOURCES = list(dict.fromkeys(tuple(case["source"]) for case in CASES))
@@ -46,10 +46,10 @@ class OrtReader(Reader):
         return ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-@pytest.fixture(
-    scope="module",
-    params=["int8", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fp32", "int4"))],
-)
+pytestmark = pytest.mark.slow  # the conversion takes 20 seconds
+
+
+@pytest.fixture(scope="module", params=CPU_PRECISIONS)
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A bundle, and a folder with its converted graphs."""
     bundle = COMMITTED / request.param

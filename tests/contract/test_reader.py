@@ -119,6 +119,7 @@ def test_half_precision(store: Store) -> None:
         compare(store.bundle(precision="fp16", steps=100), beams=beams)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["post_norm", pytest.param("ssru", marks=pytest.mark.slow)])
 def test_shortlists(variant: str, store: Store, tmp_path: Path) -> None:
     pytest.importorskip("torch")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,13 +12,10 @@ import pytest
 from edgeformer.markdown import markdown_table
 from edgeformer.quality.bootstrap import Interval
 from edgeformer_export import auto
-from edgeformer_export.auto import export_best
-from edgeformer_export.choice import COLUMNS, TIE, PrecisionCandidate, PrecisionChoice
-from edgeformer_export.export import write_graphs
+from edgeformer_export.auto import TIE, PrecisionCandidate, choose
+from edgeformer_export.card import ChoiceTable
 from edgeformer_export.model_graphs import ModelGraphs
 from edgeformer_export.quantize.strategies import make_table
-from edgeformer_export.validation_text import ValidationText
-from edgeformer_export.writer import ExportError
 from edgeformer_runtime import contract
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.precision import PRECISIONS, Precision
@@ -82,18 +78,8 @@ def test_fewer_bits_are_less_exact_and_smaller(model_graphs: ModelGraphs) -> Non
             assert coarse.bytes < 0.65 * fine.bytes
 
 
-def candidate(precision: Precision, size: int, drop: float = 0.0, milliseconds: float = 1.0) -> PrecisionCandidate:
-    interval = Interval(low=drop - 0.3, high=drop + 0.3)
-    return PrecisionCandidate(
-        precision=precision, bytes=size, bleu=40 - drop, drop=drop, drop_interval=interval, milliseconds=milliseconds
-    )
-
-
-def choice_of(*candidates: PrecisionCandidate, failed: Any = None, budget: float = 0.2) -> PrecisionChoice:
-    fp32 = candidate("fp32", 12_000_000)
-    return PrecisionChoice(
-        candidates=(fp32, *candidates), failed=failed or {}, max_bleu_drop=budget, conditions="Measured."
-    )
+def candidate(precision: Precision, size: float, drop: float = 0.0, milliseconds: float = 1.0) -> PrecisionCandidate:
+    return PrecisionCandidate(precision, size, 40 - drop, drop, Interval(low=drop - 0.3, high=drop + 0.3), milliseconds)
 
 
 @pytest.mark.parametrize(
@@ -112,20 +98,17 @@ def test_the_smallest_of_the_fastest_whose_drop_is_not_shown_to_exceed_the_budge
 ) -> None:
     names: tuple[Precision, Precision] = ("int8", "int4")
     others = [candidate(*each) for each in zip(names, sizes, drops, milliseconds, strict=True)]
-    assert choice_of(*others).chosen.precision == chosen
-    failed = dict.fromkeys([chosen], "It is another model.") if chosen != "fp32" else {}
-    assert (choice_of(*others, failed=failed).chosen.precision == chosen) == (chosen == "fp32")
+    assert choose([candidate("fp32", 12), *others], 0.2)[0].precision == chosen
 
 
 def test_table_and_notes_of_a_choice() -> None:
-    others = candidate("int8", 4_000_000, 0.1, 0.4), candidate("int4", 2_500_000, 0.7, 0.3)
-    choice = choice_of(*others, candidate("fp16", 6, 0, 0.1), failed={"fp16": "It is not the model."})
-    assert {len(row) for row in choice.rows} == {len(COLUMNS)}
-    assert [row[-1] for row in choice.rows] == ["", "chosen", "over budget", "failed"]
-    assert choice.rows[1] == ("int8", "39.90", "+0.10 (-0.20 to +0.40)", "4.00", "0.400", "chosen")
-    assert choice.notes[1].startswith("Chosen: int8, the smallest of those at most 10% slower than the fastest whose")
-    assert "may exceed the budget" in choice.notes[2]
-    assert choice.notes[3] == "fp16 failed: It is not the model."
+    candidates = [candidate("fp32", 12), candidate("int8", 4, 0.1, 0.4), candidate("int4", 2.5, 0.7, 0.3)]
+    _, table = choose(candidates, 0.2)
+    assert {len(row) for row in table.rows} == {len(table.columns)}
+    assert [row[-1] for row in table.rows] == ["", "chosen", "over budget"]
+    assert table.rows[1] == ("int8", "39.90", "+0.10 (-0.20 to +0.40)", "4.00", "0.400", "chosen")
+    assert table.notes[0].startswith("Chosen: int8, the smallest of those at most 10% slower than the fastest whose")
+    assert "may exceed the budget" in table.notes[1]
 
 
 @pytest.mark.slow
@@ -143,29 +126,26 @@ def test_the_command_measures_chooses_and_reports(
     command += ["--valid", *map(str, texts), "--max-bleu-drop", "1"]
     done = succeeded(*command)
     manifest = open_bundle(out).manifest
-    choice = msgspec.convert(manifest.report.choice, PrecisionChoice)
-    assert tuple(candidate.precision for candidate in choice.candidates) == CPU_PRECISIONS
-    assert choice.failed == {}
-    assert "source and reference, 12 sentences, beam 4, 1 thread" in choice.conditions
-    reference, *others = choice.candidates
-    assert reference.drop == 0
-    for other in others:
-        assert other.drop_interval.low <= other.drop <= other.drop_interval.high
-        assert other.bytes < reference.bytes
-    assert manifest.precision[contract.DECODER_FILE] == choice.chosen.precision
+    choice = msgspec.convert(manifest.report.choice, ChoiceTable)
+    assert tuple(row[0] for row in choice.rows) == CPU_PRECISIONS
+    assert "source and reference, 12 sentences, beam 4, 1 thread" in choice.notes[0]
+    assert choice.rows[0][2].startswith("+0.00")
+    assert all(float(row[3]) < float(choice.rows[0][3]) for row in choice.rows[1:])
+    (chosen,) = [row[0] for row in choice.rows if row[-1] == "chosen"]
+    assert manifest.precision[contract.DECODER_FILE] == chosen
     card = (out / "README.md").read_text(encoding="utf-8")
-    assert all(text in card for text in [*markdown_table(COLUMNS, choice.rows), *choice.notes])
-    assert f"Wrote {out}, {choice.chosen.precision}" in " ".join(done.stdout.split())
+    assert all(text in card for text in [*markdown_table(choice.columns, choice.rows), *choice.notes])
+    assert f"Wrote {out}, {chosen}" in " ".join(done.stdout.split())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["best", "reference", "source"]
 
-    # What turns out not to be the model is not taken, however fast it is.
+    # What turns out not to be the model is not taken, however fast it is; the others are measured.
     for name, traits in with_agreement(1.1).items():
         monkeypatch.setitem(PRECISIONS, name, traits)
-    done = succeeded(*command, "--overwrite")
-    choice = msgspec.convert(open_bundle(out).manifest.report.choice, PrecisionChoice)
-    assert choice.chosen.precision == "fp32"
-    assert all("is too far from PyTorch" in reason for reason in choice.failed.values())
-    assert choice.failed.keys() <= {candidate.precision for candidate in choice.candidates} - {"fp32"}
+    succeeded(*command, "--overwrite")
+    choice = msgspec.convert(open_bundle(out).manifest.report.choice, ChoiceTable)
+    assert [(row[0], row[-1]) for row in choice.rows] == [("fp32", "chosen")]
+    assert all("is too far from PyTorch" in note for note in choice.notes[2:])
+    assert [note.split()[0] for note in choice.notes if " failed: " in note] == [*CPU_PRECISIONS[1:]]
 
 
 def test_options_of_the_choice_need_it(model_graphs: ModelGraphs, tmp_path: Path) -> None:
@@ -183,23 +163,3 @@ def test_a_card_says_what_was_not_measured(tmp_path: Path, small_bundle_int4: Pa
     assert "license: not recorded" in card
     assert "At most 256 source tokens" in card
     assert TABLE in succeeded("inspect", small_bundle_int4).stdout
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick_choice")
-def test_a_precision_that_fails_is_named_and_the_others_go_on(
-    model_graphs: ModelGraphs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(graphs: ModelGraphs, folder: Path, precision: Precision) -> Any:
-        if precision == "int4":
-            raise ExportError("No blocks.")
-        return write_graphs(graphs, folder, precision)
-
-    monkeypatch.setattr(auto, "write_graphs", fails)
-    sources, references = zip(*PAIRS[::20], strict=True)
-    text = ValidationText(list(sources), list(references), "13a", "text")
-    choice = export_best(model_graphs.run, tmp_path / "best", text).choice
-    assert choice is not None
-    assert choice.failed == {"int4": "No blocks."}
-    assert [candidate.precision for candidate in choice.candidates] == ["fp32", "int8"]
-    assert "int4 failed: No blocks." in (tmp_path / "best" / "README.md").read_text(encoding="utf-8")

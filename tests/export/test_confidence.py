@@ -13,7 +13,7 @@ from edgeformer_export.traits import MAX_CONFIDENCE, MIN_TEXTS, UNUSUAL, failed_
 from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.translation import Source, TextHypothesis, Translation
 from edgeformer_runtime.translator import Translator
-from edgeformer_text.text_translator import MIN_CONFIDENCE, TextTranslator
+from edgeformer_text.text_translator import MIN_CONFIDENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 EVERYDAY = [
@@ -107,13 +107,6 @@ def test_a_model_that_translated_its_validation_text_badly_failed(
     final = Validation(step=1, loss=1.0, perplexity=perplexity, bleu=bleu, exact_match=0.0, sentences=100, minutes=1.0)
     assert failed_validation(final) == expected
     assert not failed_validation(None), "an imported model"
-
-
-def test_little_of_what_a_model_that_ships_was_made_for_is_doubtful() -> None:
-    """Nor is a greeting, which has several good translations."""
-    with Translator.open(ROOT / "models" / "en-fr", threads=1) as translator:
-        translated = TextTranslator(translator).translate(["Hello", *EVERYDAY])
-    assert not any(sentence.is_doubtful for result in translated for sentence in result.sentences)
 
 
 @pytest.mark.parametrize("texts", [EVERYDAY[: MIN_TEXTS - 1], [], ["word " * 400] * 20])

@@ -5,7 +5,6 @@ The rest of the suite runs its bundles on a GPU with ``pytest --device cuda``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -18,13 +17,11 @@ import pytest
 from edgeformer.model.base import EncoderDecoder
 from edgeformer_export.parity.comparison import compare, compare_logits
 from edgeformer_runtime.bundle.manifest import Target
-from edgeformer_runtime.check.golden import check_golden
 from edgeformer_runtime.engines.onnx import PROVIDERS
 from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.search.loop import decode
 from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
-from tests import commands
 from tests.bundles import onnx_session
 from tests.company import changed_by_company
 from tests.cuda import needs_cuda, sizes
@@ -161,18 +158,3 @@ def test_the_state_stays_there(case: Opened) -> None:
     assert {value.device_name() for value in state.tensors.values()} == {"cuda"}
     for tensor in table:
         assert state.tensors[tensor.name].shape()[0] == {"N": 2, "R": 4}[str(tensor.axes[0])]
-
-
-def test_golden_examples_hold_there(taught: Opened) -> None:
-    assert check_golden(taught.cuda).problems == ()
-
-
-def test_commands_take_the_device(open_case: Callable[..., Opened]) -> None:
-    bundle = open_case(CASES[0]).path
-    on_cuda, on_cpu = (
-        commands.run("translate", "--lines", bundle, "--device", name, *TEXTS) for name in ("cuda", "cpu")
-    )
-    assert on_cuda.exit_code == 0
-    assert on_cuda.stdout == on_cpu.stdout
-    measured = commands.run("bench", bundle, "--device", "cuda", "--repeat", "1", "--json", "-")
-    assert json.loads(measured.stdout)["device"] == "cuda"

@@ -17,7 +17,6 @@ from edgeformer_runtime.bundle.manifest import Precision, SpecialTokens
 from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.check.golden import check_golden
 from edgeformer_runtime.errors import BundleError
-from edgeformer_runtime.precision import PRECISIONS
 from edgeformer_runtime.search.loop import decode
 from edgeformer_runtime.search.options import DecodeOptions
 from edgeformer_runtime.translator import Translator
@@ -110,16 +109,6 @@ def test_golden_examples_pass_in_every_precision(taught: Taught, precision: Prec
     result = check_golden(taught.bundles[precision])
     assert result.problems == ()
     assert result.cases > 0
-
-
-@pytest.mark.parametrize("precision", CPU_PRECISIONS)
-def test_blocks_are_for_the_decoder_alone(taught: Taught, precision: Precision) -> None:
-    manifest, blocks = taught.bundles[precision].bundle.manifest, PRECISIONS[precision].in_blocks
-    assert manifest.precision[contract.DECODER_FILE] == precision
-    assert manifest.precision[contract.ENCODER_FILE] == PRECISIONS[precision].encoder
-    operators = manifest.report.operators
-    assert ("com.microsoft.MatMulNBits" in operators[contract.DECODER_FILE]) == blocks
-    assert "com.microsoft.MatMulNBits" not in operators[contract.ENCODER_FILE]
 
 
 def test_int8_bundles_hold_no_float_matrix(taught: Taught) -> None:

@@ -218,16 +218,6 @@ def test_other_folders_are_not_shadowed(own: Home, fast: list[str], tmp_path: Pa
     assert own.get(*other)["path"] == str(own.models / "en-fr")
 
 
-def test_an_archive(own: Home, fast: list[str], tiny: Path, tmp_path: Path) -> None:
-    archive = tmp_path / "model.zip"
-    with zipfile.ZipFile(archive, "w") as file:
-        for path in tiny.iterdir():
-            file.write(path, f"folder/{path.name}")
-    assert own.get(archive)["name"] == "en-fr"
-    assert own.get(archive.rename(tmp_path / "renamed.zip"))["was_there"]
-    assert own.get(archive.with_name("renamed.zip"), "--name", "again")["name"] == "again"
-
-
 @pytest.mark.parametrize(
     ("languages", "origin", "path", "name"),
     [

@@ -73,7 +73,7 @@ def random_sources(model: EncoderDecoder, lengths: list[int], seed: int = 0) -> 
 @exports(*FP32)
 @pytest.mark.parametrize(
     "lengths",
-    [[1], [2], [256], [1, 256], [5, 5, 5], list(range(1, 34))],
+    [[1], [256], [1, 256], list(range(1, 34))],
     ids=lambda lengths: f"{len(lengths)}x{lengths[-1]}",
 )
 def test_step_logits_equal_teacher_forced_torch(exported: Exported, lengths: list[int]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
@@ -14,10 +13,9 @@ from edgeformer_export.passes.patterns import constant_array, find_linears, find
 from edgeformer_export.passes.pipeline import weight_bytes
 from edgeformer_export.quantize.blocks import choose_block_size, quantize_blocks
 from edgeformer_export.quantize.strategies import STRATEGIES
-from edgeformer_export.weights import WeightsFile
-from edgeformer_runtime.contract import DECODER_FILE, ENCODER_FILE, SOURCE, SOURCE_LENGTH
+from edgeformer_runtime.contract import ENCODER_FILE, SOURCE, SOURCE_LENGTH
 from edgeformer_runtime.precision import PRECISIONS
-from tests.graphs import linear_model, model_of, quantized, run, run_all, stored_weights
+from tests.graphs import linear_model, model_of, quantized, run, run_all
 from tests.store import Store
 from tests.variants import traced_variants
 
@@ -64,16 +62,6 @@ def test_a_product_is_that_of_the_rounded_weight(width: int, op: str, biased: bo
     error = np.abs(run(model, x=x) - expected)
     # Sums in float32 add a little to what the rounding of x may do.
     assert (error <= rounding_bound(x, rounded, size) + 1e-6 * (np.abs(x) @ np.abs(rounded.T) + 1)).all()
-
-
-def test_a_row_gives_the_same_alone_and_among_others() -> None:
-    model = quantized(linear_model(RANDOM.normal(size=(512, 96)).astype(np.float32), None, "MatMul"), "int4")
-    x = RANDOM.normal(size=(32, 512)).astype(np.float32) * np.arange(1, 33, dtype=np.float32)[:, None]
-    together = run(model, x=x)
-    for row in (0, 7, 31):
-        alone = run(model, x=x[row : row + 1])[0]
-        # The same integers, added up in another order.
-        assert np.abs(alone - together[row]).max() <= 1e-5 * np.abs(together[row]).max()
 
 
 def test_an_even_number_of_rows_gives_exactly_the_same_in_any_company() -> None:
@@ -129,26 +117,6 @@ def test_the_block_size_takes_fewest_bytes(width: int, expected: int) -> None:
     assert choose_block_size(width) == expected
 
 
-def test_a_tied_table_is_stored_once_for_both_graphs(store: Store, tmp_path: Path) -> None:
-    graphs = store.traced("post_norm").graphs
-    weights = stored_weights(graphs, "int4")
-    for file, model in graphs.items():
-        STRATEGIES["int4"].make_pass(weights[file], {}, "ort")(model)
-    encoder, decoder = graphs[ENCODER_FILE], graphs[DECODER_FILE]
-    assert len(list(find_linears(encoder.graph))) > 0  # which are for another pass: they have many rows
-
-    nodes = [node for model in (encoder, decoder) for node in model.graph]
-    operators = Counter(node.op_type for node in nodes)
-    assert operators["GatherBlockQuantized"] == 2
-    WeightsFile(tmp_path / "weights").move([encoder, decoder])
-    lookups = [node for node in nodes if node.op_type == "GatherBlockQuantized"]
-    (projection,) = [node for node in nodes if node.attributes.get_int("N", 0) == 300]
-    packed, scales = ([lookup.inputs[index] for lookup in lookups] for index in (0, 2))
-    for tied in ([*packed, projection.inputs[1]], [*scales, projection.inputs[2]]):
-        tensors = [value.const_value for value in tied if value is not None]
-        assert len({(tensor.offset, tensor.length) for tensor in tensors if isinstance(tensor, ir.ExternalTensor)}) == 1
-
-
 @pytest.mark.parametrize("variant", traced_variants(["post_norm", "untied_silu", "lstm_mlp"]))
 def test_position_tables_stay_and_all_else_is_replaced(store: Store, variant: str) -> None:
     graphs = store.traced(variant).graphs
@@ -160,15 +128,6 @@ def test_position_tables_stay_and_all_else_is_replaced(store: Store, variant: st
         assert (operators["MatMulNBits"], operators["GatherBlockQuantized"]) == (linears, lookups)
         kept = [value for name, value in blocks.graph.initializers.items() if name.endswith("positions")]
         assert [value.dtype for value in kept] == [ir.DataType.FLOAT] * (variant != "lstm_mlp")
-
-
-@pytest.mark.slow
-def test_output_bias_of_a_tied_table_is_part_of_the_product(store: Store) -> None:
-    model = store.run("output_bias").load_model()
-    blocks = quantized(store.traced("output_bias").graphs[DECODER_FILE], "int4")
-    (projection,) = [node for node in blocks.graph if node.attributes.get_int("N", 0) == 300]
-    bias = constant_array(projection.inputs[5])
-    np.testing.assert_array_equal(bias, model.get_parameter("projection.bias").detach().numpy())
 
 
 def test_a_whole_graph_computes_what_rounded_weights_give(store: Store) -> None:

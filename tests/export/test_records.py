@@ -12,8 +12,10 @@ from edgeformer.data.filters import FilterReport
 from edgeformer.run.info import RunInfo, Validation
 from edgeformer_export.card import model_card
 from edgeformer_runtime.bundle.manifest import decode_manifest
+from edgeformer_runtime.bundle.open import open_bundle
 from edgeformer_runtime.bundle.provenance import Provenance
 from edgeformer_runtime.errors import BundleError
+from tests.conftest import ROOT
 
 
 def test_a_record_of_training_survives_the_manifest(small_bundle: Path) -> None:
@@ -32,6 +34,14 @@ def test_a_record_of_training_survives_the_manifest(small_bundle: Path) -> None:
     assert "BLEU 31.25 on 1,234 validation sentences" in card
     assert "- name: multi30k-en-fr\n- license: free\n- origin: here\n" in card
     assert "Multi30k task 1" in card
+
+
+@pytest.mark.parametrize("name", ["en-fr", "fr-en"])
+def test_the_choice_of_an_earlier_version_is_shown_as_it_was(name: str) -> None:
+    folder = ROOT / "models" / name
+    card, before = model_card(open_bundle(folder).manifest, 0), (folder / "README.md").read_text(encoding="utf-8")
+    (chosen,) = [line for line in before.splitlines() if line.endswith("| chosen |")]
+    assert chosen in card.splitlines()
 
 
 def test_a_report_is_written_as_it_is_read(small_bundle: Path) -> None:

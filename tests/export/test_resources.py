@@ -9,39 +9,36 @@ from click.testing import CliRunner
 
 from edgeformer.cli import main
 from edgeformer_export import resources
-from edgeformer_export.resources import Resources, estimate, require
+from edgeformer_export.resources import estimate, require_resources
 from edgeformer_export.writer import ExportError
 from edgeformer_runtime.precision import PRECISIONS
 from tests.store import Store
 
 
-def test_a_system_that_says_nothing_limits_nothing() -> None:
-    require(Resources(memory=10**15, available=None, disk=1, free=2))
-
-
-def test_the_estimate_grows_with_the_weights(store: Store, tmp_path: Path) -> None:
-    run = store.run()
-    size = run.model_path.stat().st_size
+def test_the_estimate_grows_with_the_weights() -> None:
+    size = 10**9
     for precision, traits in PRECISIONS.items():
-        needed = estimate(run, tmp_path / "not" / "yet" / "there", precision)
-        assert needed.memory >= resources.PROCESS + 2 * size
-        assert size * traits.bits / 32 <= needed.disk <= 2 * size
-        assert needed.free > 0
-    auto = estimate(run, tmp_path, "auto")
-    assert auto.memory > needed.memory
-    assert auto.disk > needed.disk
+        memory, disk = estimate(size, precision)
+        assert memory >= resources.PROCESS + 2 * size
+        assert size * traits.bits / 32 <= disk <= 2 * size
+    assert estimate(size, "auto") > (memory, disk)
 
 
-def test_too_little_is_refused_before_work_begins() -> None:
-    little = Resources(memory=5_000_000_000, available=3_100_000_000, disk=200_000_000, free=10**12)
-    said = (
-        r"The export needs about 5\.0 GB of memory \(3\.1 GB available\) and 0\.2 GB of disk space \(1000\.0 GB free\)"
-    )
+def test_too_little_is_refused_before_work_begins(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, out = store.run(), tmp_path / "not" / "yet" / "there"
+    monkeypatch.setattr(resources, "estimate", lambda size, precision: (5_000_000_000, 200_000_000))
+    monkeypatch.setattr(resources, "available_memory", lambda: 3_100_000_000)
+    said = r"The export needs about 5\.0 GB of memory \(3\.1 GB available\) and 0\.2 GB of disk space \(.* GB free\)"
     with pytest.raises(ExportError, match=rf"^{said}\. Close other programs, .* --ignore-memory\.$"):
-        require(little)
-    require(little, ignore_memory=True)
+        require_resources(run, out, "fp32", ignore_memory=False)
+    require_resources(run, out, "fp32", ignore_memory=True)
+    monkeypatch.setattr(resources, "available_memory", lambda: None)
+    assert "available" not in require_resources(run, out, "fp32", ignore_memory=False)
+    monkeypatch.setattr(resources, "estimate", lambda size, precision: (1, 10**18))
     with pytest.raises(ExportError, match=r"Choose another disk with --out\.$"):
-        require(Resources(memory=1, available=2, disk=2, free=1), ignore_memory=True)
+        require_resources(run, out, "fp32", ignore_memory=True)
 
 
 def test_the_command_says_what_it_needs_and_refuses(

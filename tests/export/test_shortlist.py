@@ -93,6 +93,7 @@ def test_learned_lists_are_sorted_limited_and_without_forbidden_tokens() -> None
     assert sizes.max() == 7
 
 
+@pytest.mark.slow
 def test_export_command(store: Store, taught: RunSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = store.run(**taught)
     monkeypatch.setattr(ModelGraphs, "traced", store.traced(**taught))

@@ -55,16 +55,3 @@ def test_a_model_is_left_as_it_was(target: Target) -> None:
     assert traced.table == bundle_state(model, target)
     inputs = {value.name for value in traced.graphs[DECODER_FILE].graph.inputs}
     assert ({CACHE_INDIRECTION, BEAM_WIDTH} <= inputs) == (target == "ort")
-
-
-def test_a_step_in_torch_takes_the_state_and_nothing_else() -> None:
-    """What a target's kernel needs besides is not part of the state."""
-    model = build_model(small_recipe("post_norm"), 300, 300).eval()
-    state = model.encode(torch.ones((2, 3), dtype=torch.int64), torch.tensor([3, 2]))
-    for tensor in model.state_table():
-        if tensor.kind == "cache":
-            sizes = [2, *(0 if isinstance(axis, str) else axis for axis in tensor.axes[1:])]
-            state[tensor.name] = torch.zeros(sizes)
-    logits, after = model.step(torch.tensor([2, 2]), torch.tensor(0), state)
-    assert logits.shape == (2, 300)
-    assert after.keys() == {tensor.name for tensor in model.state_table() if tensor.kind == "cache"}

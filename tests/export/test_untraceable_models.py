@@ -129,10 +129,11 @@ class Expanded(ByRow):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (
+        pytest.param(
             Packed,
             r"The model's `encode` cannot be traced: \w+: .*\(.*test_untraceable_models\.py:\d+\)\. "
             r"`pack_padded_sequence` reads the lengths as values\. Run the layer on the padded source .*",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             OnThreeAxes,

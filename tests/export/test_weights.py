@@ -27,7 +27,7 @@ from edgeformer_export.quantize.strategies import make_table
 from edgeformer_export.weights import MIN_BYTES, digest, open_graph, rewritten, row_slices
 from edgeformer_runtime.precision import PRECISIONS
 from tests.graphs import linear_model, model_of, run_all
-from tests.store import Store, with_agreement
+from tests.store import CPU_PRECISIONS, Store, with_agreement
 
 RANDOM = np.random.default_rng(0)
 
@@ -51,9 +51,8 @@ def test_graphs_of_more_than_two_gibibytes_are_simplified_and_run() -> None:
     assert (rows.sum(), rows[1, 5]) == (3, 3)
 
 
-@pytest.mark.parametrize(
-    "precision", ["int8", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fp32", "int4"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", CPU_PRECISIONS)
 def test_no_message_holds_a_large_weight_during_an_export(
     precision: Any, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

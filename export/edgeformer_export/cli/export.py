@@ -13,7 +13,7 @@ from edgeformer_runtime.precision import PRECISIONS, Precision
 
 if TYPE_CHECKING:
     from edgeformer.run.folder import Run
-    from edgeformer_export.choice import PrecisionChoice
+    from edgeformer_export.card import ChoiceTable
     from edgeformer_export.export import ExportReport
 
 _PRECISION_HELP = " ".join(f"{name}: {traits.purpose}" for name, traits in PRECISIONS.items())
@@ -124,11 +124,10 @@ def export(
     settings: dict[str, Any] = {"target": target, "overwrite": overwrite}
     if precision == "auto":
         from edgeformer_export.auto import export_best
-        from edgeformer_export.validation_text import validation_text
 
-        text = validation_text(opened, data_dir, auto.pop("valid", None))
+        settings |= _validation_text(opened, data_dir, auto.pop("valid", None))
         with stages(quiet=as_json) as progress:
-            report = export_best(opened, out, text, **auto, **settings, progress=progress)
+            report = export_best(opened, out, **auto, **settings, progress=progress)
     else:
         check_settings(precision, target, with_shortlist=bool(shortlists))
         shortlist = make_shortlist(opened, shortlists, data_dir) if shortlists else None
@@ -138,19 +137,46 @@ def export(
     (print_json if as_json else _print_export)(report)
 
 
+def _validation_text(run: Run, data_dir: Path | None, files: tuple[Path, Path] | None) -> dict[str, Any]:
+    """Read pairs of sentences from files, or the validation pairs of the corpus that a run was trained on."""
+    from msgspec import convert, structs
+
+    from edgeformer.data.corpora import TextOrigin, load_corpus
+    from edgeformer.data.text import read_pairs
+    from edgeformer.errors import ConfigError, DataError
+
+    if files is not None:
+        if not (pairs := read_pairs(files)):
+            raise ConfigError("There is no sentence to translate; choose another text with --valid.")
+        return {"pairs": pairs, "name": f"{files[0].name} and {files[1].name}"}
+    if not run.recipe.data.corpus and not run.recipe.data.train:
+        raise ConfigError(
+            f"`{run.path}` was imported and has no validation set; give text and its translation with --valid SOURCE "
+            "REFERENCE."
+        )
+    corpus = load_corpus(run.recipe.data, data_dir)
+    trained_on = structs.replace(convert(run.info.provenance, TextOrigin), initial=None)
+    if trained_on not in (TextOrigin(), corpus.provenance):
+        raise DataError(
+            f"`{run.path}` was trained on other text than these files contain, so their validation pairs may be among "
+            "its training pairs; give the same files with --data."
+        )
+    name = "the validation set of the training corpus"
+    return {"pairs": corpus.valid, "name": name, "tokenize": corpus.provenance.tokenize}
+
+
 def _prepare(run: Run, out: Path, precision: Precision | Literal["auto"], *, ignore_memory: bool, quiet: bool) -> None:
     """Say what the export needs, and what is unusual about the run's sample.
 
     Raises:
         ExportError: there is not enough memory or disk space.
     """
-    from edgeformer_export.resources import estimate, require
+    from edgeformer_export.resources import require_resources
     from edgeformer_runtime.cli.output import console, print_warnings
 
-    resources = estimate(run, out, precision)
-    require(resources, ignore_memory=ignore_memory)
+    needed = require_resources(run, out, precision, ignore_memory=ignore_memory)
     if not quiet:
-        console(stderr=True).print(f"{resources}.")
+        console(stderr=True).print(needed)
     print_warnings(run.sample_warnings)
 
 
@@ -172,12 +198,11 @@ def _print_export(report: ExportReport) -> None:
     console().print(f"Wrote {report.bundle}, {precision}, {size}. Next: edgeformer translate {report.bundle}")
 
 
-def _print_choice(choice: PrecisionChoice, name: str) -> None:
+def _print_choice(choice: ChoiceTable, name: str) -> None:
     """Show the table of candidates for a bundle, and how one of them was chosen."""
-    from edgeformer_export.choice import COLUMNS
     from edgeformer_runtime.cli.output import console, table
 
-    shown = table(f"Precisions of {name}", *COLUMNS)
+    shown = table(f"Precisions of {name}", *choice.columns)
     for row in choice.rows:
         shown.add_row(*row)
     console().print(shown)

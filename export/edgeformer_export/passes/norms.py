@@ -34,6 +34,8 @@ class FuseSkipNormPass(RewritePass):
                 mean.name = deviation.name = ""  # only needed for training
                 summand = node.inputs[0]
                 assert summand is not None
+                if node.inputs[-1] is None:  # with a fifth input, the engine does not fuse the bias of a product
+                    node.resize_inputs(len(node.inputs) - 1)
                 for output in (normed, total):
                     output.shape, output.type = summand.shape, summand.type
                 if not total.uses() and not total.is_graph_output():

@@ -46,7 +46,14 @@ class PrecisionStrategy(Protocol):
 
 class Int4BlockStrategy:
     """Blocks of a row's values share a scale. Fast for few rows, so the encoder's matrix products, which have many, are
-    left to another strategy, as are operators that cannot read blocks and weights that are too narrow for them."""
+    left to another strategy, as are operators that cannot read blocks and weights that are too narrow for them.
+
+    Args:
+        precision: its row of the table of precisions says how many values may share a scale.
+    """
+
+    def __init__(self, precision: Precision) -> None:
+        self._precision = precision
 
     def quantizes(self, reader: WeightReader) -> bool:
         """See :meth:`PrecisionStrategy.quantizes`."""
@@ -55,7 +62,8 @@ class Int4BlockStrategy:
 
     def rounded(self, layer: Layer, moments: MeasureMoments) -> Int4Blocks:
         """See :meth:`PrecisionStrategy.rounded`."""
-        size, known = choose_block_size(layer.rows.shape[1]), moments().get(layer.name)
+        largest = PRECISIONS[self._precision].block_size or MIN_BLOCK
+        size, known = choose_block_size(layer.rows.shape[1], largest), moments().get(layer.name)
         return quantize_blocks(layer.rows, size) if known is None else round_for_inputs(layer.rows, known, size)
 
     def make_pass(
@@ -83,7 +91,7 @@ class Int8RowStrategy:
         return QuantizeStaticPass(weights, ranges, target)
 
 
-STRATEGIES: dict[Precision, PrecisionStrategy] = {"int4": Int4BlockStrategy(), "int8": Int8RowStrategy()}
+STRATEGIES: dict[Precision, PrecisionStrategy] = {"int4": Int4BlockStrategy("int4"), "int8": Int8RowStrategy()}
 """The strategy of each precision whose weights are quantized, in the order of their passes."""
 
 Table = Sequence[QuantizedWeight[Any]]
