@@ -35,7 +35,11 @@ MEMORY = 300 << 20
 
 
 def operators_of(model: onnx.ModelProto) -> set[str]:
-    return {f"{node.domain}.{node.op_type}" if node.domain else node.op_type for node in model.graph.node}
+    def text(name: str | bytes) -> str:
+        return name.decode(errors="replace") if isinstance(name, bytes) else name  # protobuf gives what is not UTF-8
+
+    names = [(text(node.domain), text(node.op_type)) for node in model.graph.node]
+    return {f"{domain}.{operator}" if domain else operator for domain, operator in names}
 
 
 def changed(bundle: Path, folder: Path, change: Change) -> Path:
