@@ -172,7 +172,8 @@ def case(number: int, name: str, original: Path, folder: Path) -> tuple[str, Res
 def test_damaged_models_are_refused_or_read(
     name: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    original, count, outcomes = tmp_path / "original", amounts.cases(8, 150), Counter[str]()
+    count = amounts.cases(8, 30 if name.startswith("pickled") else 150)  # a process reads each file of torch first
+    original, outcomes = tmp_path / "original", Counter[str]()
     make(name, original)
     for number in range(count):
         start = time.monotonic()

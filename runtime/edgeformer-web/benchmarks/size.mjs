@@ -22,7 +22,7 @@ function imported(name, found = new Set()) {
 }
 
 const first = imported("index.js");
-const text = readdirSync(join(folder, "dist")).filter((name) => /^translator-.*\.js$/.test(name));
+const text = readdirSync(join(folder, "dist")).filter((name) => /^text_translator-.*\.js$/.test(name));
 const later = [...imported(text[0])].filter((name) => !first.has(name));
 const sum = (names) => [...names].reduce((total, name) => total + compressed("dist", name), 0);
 const engines = ["edgeformer_kernels_relaxed.wasm", "edgeformer_kernels.wasm"].map((name) => compressed("wasm", name));
