@@ -12,15 +12,10 @@ from edgeformer.config import TokenizerConfig
 from edgeformer.data.batches import evenly_spaced
 from edgeformer.data.text import Pair, TextPairs
 from edgeformer.errors import ConfigError, DataError
-from edgeformer_runtime import tokenizers as runtime_tokenizer
+from edgeformer_runtime.tokenizers import BOS_TOKEN, EOS_TOKEN, PAD_TOKEN, UNK_TOKEN
 from edgeformer_runtime.tokenizers.tokenizer_file import SPACE_PATTERN, WORD_PATTERN
 
-SPECIAL_TOKENS = (
-    runtime_tokenizer.PAD_TOKEN,
-    runtime_tokenizer.UNK_TOKEN,
-    runtime_tokenizer.BOS_TOKEN,
-    runtime_tokenizer.EOS_TOKEN,
-)
+SPECIAL_TOKENS = (PAD_TOKEN, UNK_TOKEN, BOS_TOKEN, EOS_TOKEN)
 """In the order of their ids, which begin at 0."""
 
 _SUBWORDS, _NO_LIMIT = 8000, 2**31
@@ -101,7 +96,7 @@ def _untrained(config: TokenizerConfig) -> Tokenizer:
         pre_tokenizer.append(pre_tokenizers.Digits(individual_digits=True))
     if config.kind == "word":
         pre_tokenizer.append(pre_tokenizers.Split(Regex(WORD_PATTERN), behavior="isolated"))
-        tokenizer = Tokenizer(models.WordLevel(unk_token=runtime_tokenizer.UNK_TOKEN))
+        tokenizer = Tokenizer(models.WordLevel(unk_token=UNK_TOKEN))
         tokenizer.decoder = decoders.Sequence([decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     else:
         tokenizer = Tokenizer(models.BPE() if config.kind == "bpe" else models.Unigram())
@@ -131,7 +126,7 @@ def _trainer(config: TokenizerConfig) -> trainers.Trainer:
         vocab_size=limit,
         special_tokens=special,
         initial_alphabet=alphabet,
-        unk_token=runtime_tokenizer.UNK_TOKEN,
+        unk_token=UNK_TOKEN,
         show_progress=False,
     )
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from edgeformer.data.text import Pair
@@ -26,6 +25,7 @@ from edgeformer_export.writer import atomic_folder, require_free
 from edgeformer_runtime.bundle.manifest import Target
 from edgeformer_runtime.check.machine import machine_summary
 from edgeformer_runtime.errors import EdgeformerError
+from edgeformer_runtime.files import make_folder, temporary
 from edgeformer_runtime.precision import PRECISIONS, Precision
 from edgeformer_runtime.translator import Translator
 
@@ -92,12 +92,12 @@ def export_best(
     references = [line.lower() for line in references] if run.recipe.tokenizer.lowercase else references
     reports, translators = dict[Precision, ExportReport](), dict[Precision, Translator]()
     evaluations, failed = dict[Precision, Evaluation](), dict[str, str]()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f"{out.name}.", dir=out.parent) as folder, ExitStack() as stack:
+    make_folder(out.parent)
+    with temporary(out.with_name(f"{out.name}.candidates"), lambda path: path.mkdir()) as folder, ExitStack() as stack:
         for precision, traits in PRECISIONS.items():
             if traits.optimized_for != "cpu" or not (traits.portable or target == "ort"):
                 continue
-            bundle, report = Path(folder, precision), partial(progress, f"Translating with {precision}")
+            bundle, report = folder / precision, partial(progress, f"Translating with {precision}")
             try:
                 reports[precision] = export_run(run, bundle, precision=precision, target=target, model_graphs=graphs)
                 opened = stack.enter_context(Translator.open(bundle, threads=1, workers=1, truncate=True))

@@ -122,6 +122,7 @@ def test_the_command_measures_chooses_and_reports(
     for path, lines in zip(texts, zip(*PAIRS[:48:4], strict=True), strict=True):
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     out = tmp_path / "best"
+    (tmp_path / f".best.candidates.{16 * '0'}.tmp" / "fp32").mkdir(parents=True)  # of a process that was killed
     command = ["export", str(model_graphs.run.path), "--out", str(out), "--precision", "auto"]
     command += ["--valid", *map(str, texts), "--max-bleu-drop", "1"]
     done = succeeded(*command)
